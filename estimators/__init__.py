@@ -1,0 +1,1 @@
+"""Arithmetic: model shape, GPU and workload to bytes, FLOPs, seconds and dollars."""

@@ -1,0 +1,1 @@
+"""The training vocabulary: methods, data, rewards, plan, runner, tracking."""

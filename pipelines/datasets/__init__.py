@@ -1,0 +1,1 @@
+"""Reading, recognising and checking training data, without importing anything heavy."""

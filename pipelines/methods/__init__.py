@@ -1,0 +1,1 @@
+"""Training methods, one module per trainer family."""

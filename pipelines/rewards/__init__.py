@@ -1,0 +1,1 @@
+"""Reward functions with the signature of TRL, and how a reward is named."""
