@@ -19,7 +19,7 @@ from estimators.errors import AdvisorError
 VERBS: dict[str, tuple[str, str]] = {
     "quickstart": (
         "quickstart",
-        "The main job on an embedded task: SFT → DAPO in minutes, no GPU, no download.",
+        "The main job on an embedded task: no GPU, no download, minutes.",
     ),
     "ask": ("ask", "The six questions only; saves answers.yaml."),
     "recommend": ("recommend", "Which recipe to use, and why."),

@@ -7,9 +7,9 @@ its place and the nearest known one.
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import os
-import types
 import typing
 from collections.abc import Iterable
 from pathlib import Path
@@ -90,8 +90,8 @@ def _known_keys(record: type[BaseModel], path: tuple[int | str, ...]) -> list[st
 
 def _record_in(annotation: Any) -> type[BaseModel] | None:
     """The first pydantic model inside a type annotation."""
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
-        return annotation if issubclass(annotation, BaseModel) else None
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation
     for argument in typing.get_args(annotation):
         found = _record_in(argument)
         if found is not None:
