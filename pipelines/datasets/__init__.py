@@ -54,7 +54,9 @@ def normalise(record: dict[str, Any], report: DataReport) -> dict[str, Any]:
     """`record` in TRL's columns for `report.format`, extra columns kept; DataError where it does not fit."""
     match = _match_of(report)
     try:
-        return normalise_row(record, match, bool(report.conversational), mend=report.mended)
+        return normalise_row(
+            record, match, bool(report.conversational), mend=report.mended, drop_nulls=report.by_row
+        )
     except RowProblem as problem:
         raise DataError(problem.reason, file=report.file, remedy=problem.remedy) from None
 
@@ -66,7 +68,9 @@ def read_normalised(source: str | Path, report: DataReport) -> Iterator[dict[str
     for log, batch in read_batches(source, logs):
         for place, record in zip(batch.places, batch.records, strict=True):
             try:
-                yield normalise_row(record, match, bool(report.conversational), mend=report.mended)
+                yield normalise_row(
+                    record, match, bool(report.conversational), mend=report.mended, drop_nulls=log.by_row
+                )
             except RowProblem as problem:
                 raise log.error(problem.reason, place, remedy=problem.remedy) from None
 

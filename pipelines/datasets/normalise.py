@@ -14,11 +14,21 @@ Row = dict[str, Any]
 TURN_MARKS = ("\n\nAssistant:", "<|im_start|>assistant\n", "<|assistant|>\n", "[/INST]")
 
 
-def normalise_row(record: Row, match: Match, conversational: bool, *, mend: bool = False) -> Row:
+def normalise_row(
+    record: Row, match: Match, conversational: bool, *, mend: bool = False, drop_nulls: bool = False
+) -> Row:
     """`record` with TRL's columns first and the columns that no part uses after them.
+
+    `drop_nulls` takes out the nulls inside of lists and objects: Parquet and Arrow give every object of a
+    list the keys of all of them.
 
     Raises RowProblem where a part is missing, null or of the wrong kind.
     """
+    if drop_nulls:
+        record = {
+            key: without_nulls(value) if isinstance(value, (list, dict)) else value
+            for key, value in record.items()
+        }
     name = match.form.name
     convert = {
         "openai_preference": _openai_preference,
@@ -45,6 +55,17 @@ def normalise_row(record: Row, match: Match, conversational: bool, *, mend: bool
         if key not in used and key not in row:
             row[key] = value
     return row
+
+
+def without_nulls(value: Any) -> Any:
+    """`value` without keys that hold null, except for a message's content."""
+    if isinstance(value, dict):
+        return {
+            key: without_nulls(entry) for key, entry in value.items() if entry is not None or key == "content"
+        }
+    if isinstance(value, list):
+        return [without_nulls(entry) for entry in value]
+    return value
 
 
 def column(record: Row, match: Match, part: str) -> Any:
@@ -236,7 +257,7 @@ def _golds(record: Row, match: Match) -> Row:
             continue
         value = record.get(source)
         if gold == "answer":
-            final = _answer(value)
+            final = final_answer(value)
             if isinstance(value, str) and final != value:
                 row["solution"] = value
             value = final
@@ -249,7 +270,8 @@ def _golds(record: Row, match: Match) -> Row:
     return row
 
 
-def _answer(value: Any) -> Any:
+def final_answer(value: Any) -> Any:
+    """A gold as text: a number is written out, GSM8K's worked solution ends in its final answer."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, str):
@@ -300,4 +322,4 @@ def _verl(record: Row, match: Match, mend: bool) -> Row:
         raise RowProblem('"reward_model" holds no ground_truth')
     value = column(record, match, "prompt")
     prompt = value if isinstance(value, str) else as_messages(value, match.columns["prompt"], mend_tools=mend)
-    return {"prompt": prompt, "answer": _answer(reward_model["ground_truth"])}
+    return {"prompt": prompt, "answer": final_answer(reward_model["ground_truth"])}

@@ -111,3 +111,8 @@ class DataReport(Record):
     mended: bool = False
     """Rows are read as `--fix` mends them."""
     notes: list[str] = Field(default_factory=list)
+
+    @property
+    def by_row(self) -> bool:
+        """Are places row numbers (Parquet, Arrow) and not lines?"""
+        return self.container in ("parquet", "arrow")

@@ -39,8 +39,12 @@ class ReadLog:
     bytes_read: int = 0
     bytes_total: int = 0
     on_error: Callable[[DataError], None] | None = None
-    on_bytes: Callable[[bytes], None] | None = None
-    """Called with the text as it is read, for a digest in the same pass."""
+    quick: bool = False
+    """The caller looks for what a fast parser passes over (see `jsonlines`)."""
+    resume_at: int | None = None
+    """The byte after the last batch, where another reader may go on; None where none can."""
+    header: int | None = None
+    """The line of a table's header."""
 
     def repaired(self, name: str) -> None:
         """Note a harmless repair once."""
