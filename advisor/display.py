@@ -9,6 +9,7 @@ from advisor.rules import NO_EFFECT
 
 if TYPE_CHECKING:
     from advisor.recommend import Recommendation
+    from pipelines.plan import Plan
 
 
 def pipeline_name(stages: tuple[str, ...]) -> str:
@@ -46,3 +47,30 @@ def show_recommendation(recommendation: Recommendation) -> str:
         lines += ["", "Note"]
         lines += [wrap(warning, "    ", first="  ! ") for warning in recommendation.warnings]
     return "\n".join(lines)
+
+
+def show_plan(plan: Plan) -> str:
+    """One line per stage: memory against what is free, time, verdict; then what was given up."""
+    lines = [f"Plan: {plan.name}", wrap(plan.hardware, "  "), ""]
+    lines.append(
+        f"  {'stage':<10} {'tuning':<7} {'steps':>6}  {'memory GiB':>16} {'free':>7}  {'time':<18} verdict"
+    )
+    for stage in plan.stages:
+        memory = f"{stage.memory_gib:.2f} (≤ {stage.memory_high_gib:.2f})"
+        time = f"{_clock(stage.hours_low)} to {_clock(stage.hours_high)}"
+        lines.append(
+            f"  {stage.folder:<10} {stage.tuning:<7} {stage.steps:>6}  {memory:>16} {stage.free_gib:>7.2f}  "
+            f"{time:<18} {stage.verdict}"
+        )
+    changes = [f"{s.folder}: {change}" for s in plan.stages for change in s.changes]
+    if changes:
+        lines += ["", "Changed to fit", *(wrap(change, "  ") for change in changes)]
+    lines += ["", *(wrap(note, "  ", first="- ") for note in plan.notes)] if plan.notes else []
+    return "\n".join(lines)
+
+
+def _clock(hours: float) -> str:
+    """Hours as people say them."""
+    if hours < 1 / 60:
+        return f"{hours * 3600:.0f} s"
+    return f"{hours * 60:.0f} min" if hours < 1 else f"{hours:.1f} h"
