@@ -25,6 +25,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "recommend": ("recommend", "Which recipe to use, and why."),
     "plan": ("plan", "Size a recipe for the hardware and write its run folder."),
     "run": ("run", "Run a run folder, or resume it."),
+    "estimate": ("estimate", "Memory, time and cost of one training stage, before it runs."),
+    "gpus": ("gpus", "This machine's GPUs: what is free, and who holds the rest."),
     "report": ("report", "Write report.html and report.md for a run folder."),
     "ui": ("ui", "Open MLflow's page on the tracking store (loopback only)."),
 }

@@ -1,0 +1,170 @@
+"""`advisor estimate`: memory, time and cost of one training stage before it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from advisor.commands import new_app
+from estimators.errors import AdvisorError, BadInput
+from estimators.record import validate
+from estimators.units import duration, gib
+
+if TYPE_CHECKING:
+    from estimators.hardware import Hardware
+    from pipelines.sizing import StageRequest, StageSize
+
+app = new_app()
+
+
+@app.command()
+def estimate(
+    model: str | None = typer.Option(None, help="Hub id, folder, or config.json."),
+    method: str | None = typer.Option(None, help="sft, dpo, kto, grpo, dapo, rloo."),
+    tuning: str | None = typer.Option(None, help="full, lora, qlora."),
+    lora_rank: int | None = typer.Option(None),
+    lora_targets: str | None = typer.Option(None, help="all-linear, attention."),
+    weights_dtype: str | None = typer.Option(None, help="fp32, bf16, fp16; auto: fp32 if trained."),
+    loss: str | None = typer.Option(None, help="auto (TRL's), full-logits, chunked, fused."),
+    max_length: int | None = typer.Option(None, help="Tokens of prompt and completion."),
+    max_prompt_length: int | None = typer.Option(None),
+    max_completion_length: int | None = typer.Option(None),
+    micro_batch: int | None = typer.Option(None, help="per_device_train_batch_size."),
+    num_generations: int | None = typer.Option(None),
+    gradient_checkpointing: bool | None = typer.Option(
+        None, "--gradient-checkpointing/--no-gradient-checkpointing"
+    ),
+    precision: str | None = typer.Option(None, help="Autocast: bf16, fp16; fp32 for none."),
+    optimizer: str | None = typer.Option(None),
+    sharding: str | None = typer.Option(None, help="none, zero1, zero2, zero3, fsdp."),
+    num_gpus: int | None = typer.Option(None),
+    attention: str | None = typer.Option(None, help="sdpa, flash, eager."),
+    rollouts: str | None = typer.Option(None, help="hf, vllm-colocate, vllm-server."),
+    vllm_memory_utilization: float | None = typer.Option(None),
+    gpu: str | None = typer.Option(None, help="Plan for this GPU instead of this machine's."),
+    steps: int | None = typer.Option(None, help="Optimizer steps, for time and cost."),
+    gradient_accumulation: int | None = typer.Option(None),
+    steps_per_generation: int | None = typer.Option(None),
+    reference: str | None = typer.Option(None, help="none, adapter-off, copy, precomputed."),
+    beta: float | None = typer.Option(None, help="GRPO and DAPO: 0 needs no reference."),
+    eval_completions: int | None = typer.Option(None),
+    eval_tokens: int | None = typer.Option(None),
+    dynamic_sampling_rate: float | None = typer.Option(None, help="Share of groups with signal."),
+    vllm_enable_sleep_mode: bool | None = typer.Option(None, "--vllm-enable-sleep-mode"),
+    rows: str | None = typer.Option(None, "--from", help="JSON lines of these keys; one answer a line."),
+    fit: bool = typer.Option(False, "--fit", help="Find the cheapest changes that make it fit."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON document on stdout."),
+) -> None:
+    """Memory per GPU, time and cost of one training stage. Exit code 1 where it does not fit."""
+    given = {
+        key: value
+        for key, value in locals().items()
+        if value is not None and key not in ("rows", "fit", "as_json")
+    }
+    if rows is not None:
+        raise typer.Exit(_many(Path(rows), given))
+    if "model" not in given:
+        raise BadInput("--model is missing: a hub id, a folder with config.json, or the file itself")
+    from estimators.hardware import read_hardware
+
+    request = _request(given, "estimate")
+    hardware = read_hardware()
+    if fit:
+        raise typer.Exit(_fit(request, hardware, as_json))
+    from pipelines.sizing import size_stage
+
+    size = size_stage(request, hardware)
+    if as_json:
+        typer.echo(json.dumps(size.model_dump()))
+    else:
+        _show(request, size)
+    raise typer.Exit(1 if size.verdict == "does-not-fit" else 0)
+
+
+def _request(given: dict[str, Any], source: str) -> StageRequest:
+    from pipelines.sizing import StageRequest
+
+    return validate(StageRequest, given, source)
+
+
+def _many(path: Path, defaults: dict[str, Any]) -> int:
+    """One answer per row of a JSON lines file ("-" reads stdin); a row that cannot be sized says why."""
+    from estimators.hardware import read_hardware
+    from estimators.record import read_text
+    from pipelines.sizing import size_stage
+
+    text = sys.stdin.read() if str(path) == "-" else read_text(path)
+    hardware = read_hardware()
+    failed = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        try:
+            row = _parse(line, place)
+            size = size_stage(_request({**defaults, **row}, place), hardware)
+            answer: dict[str, Any] = size.model_dump()
+        except AdvisorError as error:
+            failed = True
+            text_of_error = str(error)
+            answer = {
+                "error": text_of_error if text_of_error.startswith(place) else f"{place}: {text_of_error}"
+            }
+        typer.echo(json.dumps(answer))
+    return 1 if failed else 0
+
+
+def _parse(line: str, place: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{place}:{error.colno}: not valid JSON: {error.msg}") from None
+    if not isinstance(row, dict):
+        raise BadInput(f"{place}: a row is an object with keys such as model and method")
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def _fit(request: StageRequest, hardware: Hardware, as_json: bool) -> int:
+    from pipelines.sizing import fit_stage
+
+    result = fit_stage(request, hardware)
+    if as_json:
+        typer.echo(json.dumps(result.model_dump()))
+        return 0
+    if not result.changes:
+        typer.echo("It fits as asked.")
+    for change in result.changes:
+        typer.echo(f"{change.what}: {change.from_value} → {change.to_value}, saves {gib(change.saves_bytes)}")
+        typer.echo(f"    gives up {change.gives_up}")
+    _show(result.request, result.size)
+    return 0
+
+
+SENTENCES = {
+    "fits": "It fits: even the high estimate is below what is free.",
+    "tight": "It is tight: the likely peak fits, the high estimate does not.",
+    "does-not-fit": "It does not fit.",
+}
+
+
+def _show(request: StageRequest, size: StageSize) -> None:
+    """The answer in lines of at most 80 columns."""
+    per_gpu = f" on each of {size.num_gpus} GPUs" if size.num_gpus > 1 else ""
+    typer.echo(f"{request.method} of {request.model}, {request.tuning}{per_gpu}: {size.device}")
+    for name, value in sorted(size.components.items(), key=lambda item: -item[1]):
+        typer.echo(f"  {name:<28} {value / (1 << 30):>9.3f} GiB")
+    typer.echo(f"  {'peak':<28} {size.peak_bytes / (1 << 30):>9.3f} GiB   in phase: {size.phase}")
+    typer.echo(f"  range {gib(size.low_bytes)} to {gib(size.high_bytes)}; free {gib(size.available_bytes)}")
+    low, high = duration(size.seconds["low"]), duration(size.seconds["high"])
+    cost = f", {size.usd['low']:.2f} to {size.usd['high']:.2f} USD" if size.usd else ""
+    typer.echo(f"Time for {size.steps} steps: {low} to {high}{cost} (estimated)")
+    typer.echo(SENTENCES[size.verdict])
+    if size.verdict == "does-not-fit":
+        typer.echo(f"Short by {gib(-size.headroom_bytes)}; --fit finds the cheapest changes.")
+    typer.echo("Assumed:")
+    for item in size.assumptions:
+        typer.echo(f"  {item.name} = {item.value} ({item.source})")

@@ -1,0 +1,46 @@
+"""LoRA: which matrices carry an adapter, and how many parameters that is."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from estimators.shapes import Block, Linear, ModelShape
+from estimators.workload import LoraTargets
+
+QUERY_VALUE = ("q_proj", "v_proj")
+
+
+def is_target(linear: Linear, block: Block, targets: LoraTargets) -> bool:
+    """Whether PEFT puts an adapter on `linear`.
+
+    `all-linear` is every `nn.Linear` except the output head; the fused 3-D experts of transformers 5 are
+    none. `attention` is q, k, v and o under whatever name; `qv` is PEFT's old default, or the fused matrix.
+    """
+    if targets == "all-linear":
+        return True
+    in_attention = linear in block.attention
+    if targets == "attention":
+        return in_attention
+    return in_attention and (linear.name in QUERY_VALUE or (linear.matches == "qkv" and _is_fused(block)))
+
+
+def _is_fused(block: Block) -> bool:
+    return sum(linear.matches == "qkv" for linear in block.attention) == 1
+
+
+@lru_cache(maxsize=4096)
+def width_per_rank(shape: ModelShape, targets: LoraTargets) -> int:
+    """Adapter parameters per unit of rank: inputs + outputs over all targets, A is (r, in) and B is (out, r).
+
+    Source: LoRA, arXiv:2106.09685, section 4.1.
+    """
+    return sum(
+        block.count * (linear.inputs + linear.outputs)
+        for block, linear in shape.linears()
+        if is_target(linear, block, targets)
+    )
+
+
+def lora_params(shape: ModelShape, rank: int, targets: LoraTargets) -> int:
+    """Trainable parameters of a LoRA adapter."""
+    return rank * width_per_rank(shape, targets)

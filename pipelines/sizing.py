@@ -1,0 +1,20 @@
+"""Sizing of training stages: `size_stage` for one request, `fit_stage` for the changes that make it fit."""
+
+from __future__ import annotations
+
+from pipelines.sizing_fit import Change, FitResult, fit_stage, smallest_hardware, valid_groups
+from pipelines.sizing_stage import WORKLOADS, Assumption, StageRequest, StageSize, Verdict, size_stage
+
+__all__ = [
+    "WORKLOADS",
+    "Assumption",
+    "Change",
+    "FitResult",
+    "StageRequest",
+    "StageSize",
+    "Verdict",
+    "fit_stage",
+    "size_stage",
+    "smallest_hardware",
+    "valid_groups",
+]

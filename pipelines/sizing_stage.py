@@ -1,0 +1,445 @@
+"""Whether a training stage fits, how long it takes and what it costs.
+
+Training vocabulary comes in here (method, tuning, trainer arguments) and leaves as a Workload and a Setup,
+which is all the estimators know.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from estimators.errors import BadInput
+from estimators.gpus import find_gpu, guess_gpu, price_of
+from estimators.hardware import Device, Hardware, hardware_from_name
+from estimators.memory import Memory, Slack, estimate, trainable_params
+from estimators.models import find_shape
+from estimators.optimizers import find_optimizer
+from estimators.record import Record, unknown
+from estimators.shapes import ModelShape
+from estimators.throughput import Schedule, Seconds, Speed, cpu_speed, gpu_speed, stage_seconds
+from estimators.units import GIB, MIB
+from estimators.workload import Dtype, Setup, Workload
+
+WORKLOADS: dict[str, Workload] = {
+    "sft": Workload(),
+    "dpo": Workload(sequences_per_example=2, scores_prompt=False, reference="copy"),
+    "kto": Workload(sequences_per_example=1, scores_prompt=False, reference="copy"),
+    "grpo": Workload(scores_prompt=False, rollouts="hf"),
+    "dapo": Workload(scores_prompt=False, rollouts="hf"),
+    "rloo": Workload(scores_prompt=False, rollouts="hf", reference="copy"),
+}
+"""What each method does with sequences. TRL 1.16: GRPO loads no reference at its default beta of 0."""
+
+REFERENCE_BETA = {"grpo": 0.0, "dapo": 0.0, "rloo": 0.05, "dpo": 0.1, "kto": 0.1, "sft": 0.0}
+"""TRL's default beta: whether a method compares with a reference."""
+
+Verdict = Literal["fits", "tight", "does-not-fit"]
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "tuning": ("full", "lora", "qlora"),
+    "lora_targets": ("all-linear", "attention", "qv"),
+    "weights_dtype": ("auto", "fp32", "bf16", "fp16"),
+    "loss": ("auto", "full-logits", "chunked", "fused"),
+    "precision": ("auto", "bf16", "fp16", "fp32", "none"),
+    "sharding": ("none", "zero1", "zero2", "zero3", "fsdp"),
+    "attention": ("auto", "flash", "sdpa", "eager"),
+    "rollouts": ("auto", "hf", "vllm-colocate", "vllm-server"),
+    "reference": ("auto", "none", "adapter-off", "copy", "precomputed"),
+}
+
+SPELLINGS: dict[str, dict[str, str]] = {
+    "weights_dtype": {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"},
+    "precision": {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "no": "none"},
+    "attention": {
+        "flash_attention_2": "flash", "flash_attention_3": "flash", "flash-attention-2": "flash",
+        "fa2": "flash", "fa3": "flash",
+    },
+    "lora_targets": {"all_linear": "all-linear", "all": "all-linear"},
+    "sharding": {
+        "ddp": "none", "zero-1": "zero1", "zero-2": "zero2", "zero-3": "zero3", "fsdp2": "fsdp",
+        "deepspeed": "zero3",
+    },
+    "loss": {"full": "full-logits", "full_logits": "full-logits", "chunked_nll": "chunked", "nll": "auto"},
+    "rollouts": {"vllm": "vllm-colocate", "colocate": "vllm-colocate", "server": "vllm-server",
+                 "generate": "hf"},
+}  # fmt: skip
+
+
+class StageRequest(Record):
+    """What is to be sized, in the words of TRL's arguments. `auto` and None are decided in `resolve`."""
+
+    model: str
+    method: str = "sft"
+    tuning: Literal["full", "lora", "qlora"] = "full"
+    lora_rank: int = Field(default=16, ge=1)
+    lora_targets: Literal["all-linear", "attention", "qv"] = "all-linear"
+    weights_dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    loss: Literal["auto", "full-logits", "chunked", "fused"] = "auto"
+    max_length: int | None = Field(default=None, ge=1)
+    """Tokens of prompt and completion together."""
+    max_prompt_length: int | None = Field(default=None, ge=0)
+    max_completion_length: int | None = Field(default=None, ge=1)
+    micro_batch: int = Field(default=1, ge=1)
+    """`per_device_train_batch_size`: examples, pairs, or completions."""
+    num_generations: int = Field(default=8, ge=1)
+    gradient_checkpointing: bool = True
+    precision: Literal["auto", "bf16", "fp16", "fp32", "none"] = "auto"
+    """Autocast; fp32 and none switch it off."""
+    optimizer: str = "adamw_torch_fused"
+    sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = "none"
+    num_gpus: int | None = Field(default=None, ge=1)
+    """None: every GPU of the hardware."""
+    attention: Literal["auto", "flash", "sdpa", "eager"] = "auto"
+    rollouts: Literal["auto", "hf", "vllm-colocate", "vllm-server"] = "auto"
+    vllm_memory_utilization: float = Field(default=0.3, gt=0, le=1)
+    vllm_enable_sleep_mode: bool = False
+    gpu: str | None = None
+    steps: int | None = Field(default=None, ge=1)
+    gradient_accumulation: int = Field(default=1, ge=1)
+    steps_per_generation: int | None = Field(default=None, ge=1)
+    reference: Literal["auto", "none", "adapter-off", "copy", "precomputed"] = "auto"
+    beta: float | None = Field(default=None, ge=0)
+    eval_completions: int = Field(default=0, ge=0)
+    eval_tokens: int = Field(default=0, ge=0)
+    dynamic_sampling_rate: float | None = Field(default=None, gt=0, le=1)
+
+    @field_validator("method")
+    @classmethod
+    def _known_method(cls, value: str) -> str:
+        if value.lower() not in WORKLOADS:
+            raise ValueError(str(unknown("method", value, WORKLOADS)))
+        return value.lower()
+
+    @field_validator("optimizer")
+    @classmethod
+    def _known_optimizer(cls, value: str) -> str:
+        try:
+            find_optimizer(value)
+        except BadInput as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("gpu")
+    @classmethod
+    def _known_gpu(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                find_gpu(value)
+            except BadInput as error:
+                raise ValueError(str(error)) from None
+        return value
+
+    @field_validator(*CHOICES, mode="before")
+    @classmethod
+    def _other_spellings(cls, value: Any, info: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        plain = value.strip().lower()
+        plain = SPELLINGS.get(info.field_name, {}).get(plain, plain)
+        if plain not in CHOICES[info.field_name]:
+            raise ValueError(str(unknown(info.field_name.replace("_", " "), value, CHOICES[info.field_name])))
+        return plain
+
+
+class Assumption(Record):
+    """A number that nobody measured for this run, or a choice that was not given."""
+
+    name: str
+    value: str
+    source: str
+
+
+class StageSize(Record):
+    """Bytes per GPU, seconds and dollars of one stage."""
+
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    allocated_bytes: int
+    """In tensors: what `torch.cuda.max_memory_allocated` would show."""
+    reserved_bytes: int
+    """Held by the allocator: `torch.cuda.max_memory_reserved`."""
+    components: dict[str, int]
+    """Of the phase with the highest peak; they sum to `peak_bytes`."""
+    phase: str
+    phases: dict[str, int]
+    """Allocated bytes of every phase of a step."""
+    available_bytes: int
+    verdict: Verdict
+    headroom_bytes: int
+    """Available minus peak."""
+    seconds: dict[str, float]
+    time_components: dict[str, float]
+    usd: dict[str, float] | None
+    steps: int
+    num_gpus: int
+    params: int
+    trainable_params: int
+    assumptions: tuple[Assumption, ...]
+    device: str
+
+
+class Resolved:
+    """A request with nothing left open, and what was assumed on the way."""
+
+    def __init__(self, request: StageRequest, hardware: Hardware) -> None:
+        self.request = request
+        self.shape: ModelShape = find_shape(request.model)
+        self.assumptions: list[Assumption] = []
+        if request.gpu:
+            wanted = find_gpu(request.gpu)
+            same = [device for device in hardware.devices if guess_gpu(device.name) == wanted]
+            if not same:
+                hardware = hardware_from_name(request.gpu, request.num_gpus or 1)
+        self.hardware = hardware
+        self.on_gpu = hardware.kind == "gpu"
+        self.num_gpus = request.num_gpus or (len(hardware.devices) if self.on_gpu else 1)
+        self.workload = self._workload()
+        self.setup = self._setup()
+        self.schedule = self._schedule()
+
+    def assume(self, name: str, value: object, source: str) -> None:
+        self.assumptions.append(Assumption(name=name, value=str(value), source=source))
+
+    def _workload(self) -> Workload:
+        request = self.request
+        base = WORKLOADS[request.method]
+        beta = request.beta if request.beta is not None else REFERENCE_BETA[request.method]
+        reference = request.reference
+        if reference == "auto":
+            compares = beta > 0 and (base.reference != "none" or base.rollouts != "none")
+            reference = "none" if not compares else "copy" if request.tuning == "full" else "adapter-off"
+            if compares:
+                self.assume(
+                    "reference",
+                    reference,
+                    "TRL 1.16: a copy for full tuning, the adapter switched off for LoRA",
+                )
+        rollouts = "none"
+        if base.rollouts != "none":
+            rollouts = "hf" if request.rollouts == "auto" else request.rollouts
+        return base.model_copy(
+            update={
+                "reference": reference,
+                "rollouts": rollouts,
+                "rescores_rollouts": rollouts.startswith("vllm"),
+            }
+        )
+
+    def _lengths(self) -> tuple[int, int]:
+        """Prompt and completion tokens of one sequence."""
+        request = self.request
+        total, prompt, completion = (
+            request.max_length,
+            request.max_prompt_length,
+            request.max_completion_length,
+        )
+        if prompt is not None and completion is not None:
+            if total is not None and total < prompt + completion and self.workload.rollouts == "none":
+                completion = max(1, total - prompt)
+            return prompt, completion
+        if self.workload.rollouts != "none":
+            if completion is None:
+                completion = (
+                    512 if total is None else max(1, total - (prompt if prompt is not None else total // 4))
+                )
+                self.assume("max_completion_length", completion, "not given; TRL's default is 512")
+            if prompt is None:
+                prompt = 512 if total is None else max(0, total - completion)
+                self.assume("max_prompt_length", prompt, "not given; longest prompt assumed")
+            return prompt, completion
+        if total is None:
+            total = (prompt or 0) + completion if completion is not None else 1024
+            if completion is None:
+                self.assume("max_length", total, "not given; TRL's default")
+        if self.workload.scores_prompt:
+            return 0, total
+        if completion is not None:
+            return max(0, total - completion), min(completion, total)
+        if prompt is None:
+            self.assume("scored tokens", total, "prompt length not given: every token counted as completion")
+        return (prompt, max(1, total - prompt)) if prompt is not None else (0, total)
+
+    def _setup(self) -> Setup:
+        request = self.request
+        full = request.tuning == "full"
+        prompt, completion = self._lengths()
+        precision = request.precision
+        if precision == "auto":
+            if self.on_gpu:
+                gpu = guess_gpu(self.hardware.devices[0].name)
+                precision = "bf16" if gpu is None or gpu.bf16_flops else "fp16"
+            else:
+                precision = "fp32"
+            self.assume(
+                "precision", precision, "bf16 autocast where the GPU has it (TRL's default); fp32 on a CPU"
+            )
+        weights = request.weights_dtype
+        if weights == "auto":
+            narrow: Dtype = "fp16" if precision == "fp16" else "bf16"
+            weights = "fp32" if full or not self.on_gpu else narrow
+            reason = (
+                "fp32 where the weights are trained (TRL's default), the narrow type where they are frozen"
+            )
+            self.assume("weights_dtype", weights, reason)
+        loss = request.loss
+        if loss == "auto":
+            loss = "fused"
+            self.assume("loss", loss, "TRL 1.16 computes log-probabilities in tiles (add_fused_lm_head)")
+        attention = request.attention if request.attention != "auto" else "sdpa"
+        per_generation = request.steps_per_generation or request.gradient_accumulation
+        if not self.on_gpu and request.tuning == "qlora":
+            raise BadInput("tuning qlora needs an NVIDIA GPU (bitsandbytes); without one use lora or full")
+        return Setup(
+            tuning=request.tuning,
+            lora_rank=request.lora_rank,
+            lora_targets=request.lora_targets,
+            weights_dtype=weights,
+            adapter_dtype="bf16" if request.tuning == "qlora" else "fp32",
+            autocast="none" if precision in ("fp32", "none") else precision,
+            micro_batch=request.micro_batch,
+            prompt_length=prompt,
+            completion_length=completion,
+            gradient_checkpointing=request.gradient_checkpointing,
+            gradient_accumulation=request.gradient_accumulation,
+            optimizer=request.optimizer,
+            loss=loss,
+            attention=attention,
+            sharding=request.sharding,
+            num_gpus=self.num_gpus,
+            on_gpu=self.on_gpu,
+            generation_batch=request.micro_batch * per_generation,
+            vllm_memory_utilization=request.vllm_memory_utilization,
+            vllm_sleep=request.vllm_enable_sleep_mode,
+        )
+
+    def _schedule(self) -> Schedule:
+        request = self.request
+        steps = request.steps
+        if steps is None:
+            steps = 100
+            self.assume("steps", steps, "not given; time and cost are for this many optimizer steps")
+        if request.dynamic_sampling_rate is not None:
+            self.assume(
+                "groups with signal",
+                f"{request.dynamic_sampling_rate:.0%}",
+                "given; other groups are sampled again",
+            )
+        return Schedule(
+            steps=steps,
+            gradient_accumulation=request.gradient_accumulation,
+            micro_batches_per_generation=request.steps_per_generation or request.gradient_accumulation,
+            useful_share=request.dynamic_sampling_rate or 1.0,
+            eval_completions=-(-request.eval_completions // self.num_gpus),
+            eval_tokens=request.eval_tokens,
+        )
+
+    def devices(self) -> list[Device]:
+        """The GPUs that are used: those with the most free memory."""
+        return sorted(self.hardware.devices, key=lambda device: -device.free_bytes)[: self.num_gpus]
+
+    def slack(self) -> Slack:
+        if not self.on_gpu:
+            self.assume(
+                "process", "0.75 GiB", "Python, torch, transformers and TRL loaded; measured on Linux"
+            )
+            return Slack(context_bytes=0.75 * GIB, workspace_bytes=0, likely=0.05, high=0.3)
+        gpu = guess_gpu(self.devices()[0].name)
+        context = gpu.context_bytes if gpu else 0.5 * GIB
+        architecture = gpu.architecture if gpu else "Hopper"
+        workspace = 64 * MIB if architecture in ("Hopper", "Blackwell") else 16.25 * MIB
+        self.assume("CUDA context", f"{context / GIB:.2f} GiB", "measured for T4, assumed for other GPUs")
+        self.assume("allocator slack", "5 % (up to 12 %)", "reserved against allocated on published runs")
+        return Slack(context_bytes=context, workspace_bytes=workspace, likely=0.05, high=0.12)
+
+    def speed(self) -> Speed:
+        if not self.on_gpu:
+            speed = cpu_speed(self.hardware.cpu_cores)
+        else:
+            gpu = guess_gpu(self.devices()[0].name)
+            if gpu is None:
+                gpu = find_gpu("A100 80GB")
+                self.assume("speed", "as A100", f"{self.devices()[0].name} is not in the table of GPUs")
+            half = self.setup.autocast != "none" or self.setup.weights_dtype != "fp32"
+            speed = gpu_speed(gpu, half)
+        self.assume("speed", f"{speed.flops / 1e12:.3g} TFLOP/s", speed.source)
+        return speed
+
+    def available(self) -> tuple[int, int]:
+        """Free and total bytes of the fullest device used."""
+        if not self.on_gpu:
+            return self.hardware.ram_free_bytes, self.hardware.ram_bytes
+        chosen = self.devices()
+        return min(device.free_bytes for device in chosen), min(device.total_bytes for device in chosen)
+
+
+def size_stage(request: StageRequest, hardware: Hardware) -> StageSize:
+    """Memory, time and cost of one stage on this hardware. BadInput for a model that cannot be found."""
+    resolved = Resolved(request, hardware)
+    slack, speed = resolved.slack(), resolved.speed()
+    available, total = resolved.available()
+    shape, workload, setup = resolved.shape, resolved.workload, resolved.setup
+    memory = estimate(shape, workload, setup, slack, total)
+    seconds = stage_seconds(shape, workload, setup, resolved.schedule, speed)
+    if resolved.on_gpu and resolved.num_gpus > len(resolved.hardware.devices):
+        resolved.assume(
+            "GPUs", resolved.num_gpus, f"asked for; {len(resolved.hardware.devices)} are here, taken as alike"
+        )
+    return StageSize(
+        peak_bytes=memory.peak,
+        low_bytes=memory.low,
+        high_bytes=memory.high,
+        allocated_bytes=memory.allocated,
+        reserved_bytes=memory.reserved,
+        components=memory.components,
+        phase=memory.phase,
+        phases=memory.phases,
+        available_bytes=available,
+        verdict=_verdict(memory, available),
+        headroom_bytes=available - memory.peak,
+        seconds={"low": round(seconds.low, 1), "high": round(seconds.high, 1)},
+        time_components={name: round(value, 2) for name, value in seconds.components.items()},
+        usd=_usd(resolved, seconds),
+        steps=resolved.schedule.steps,
+        num_gpus=resolved.num_gpus,
+        params=shape.params,
+        trainable_params=trainable_params(shape, setup),
+        assumptions=tuple(resolved.assumptions),
+        device=resolved.devices()[0].name if resolved.on_gpu else f"CPU, {hardware.cpu_cores} cores",
+    )
+
+
+def _verdict(memory: Memory, available: int) -> Verdict:
+    """`fits` where even the high end does, `tight` where only the likely peak does."""
+    if memory.high <= available:
+        return "fits"
+    return "tight" if memory.peak <= available else "does-not-fit"
+
+
+def _usd(resolved: Resolved, seconds: Seconds) -> dict[str, float] | None:
+    """Rent for the stage's range of hours: the fast end at the low price, the slow end at the high one."""
+    if not resolved.on_gpu:
+        return None
+    gpu = guess_gpu(resolved.devices()[0].name)
+    price = price_of(gpu.name) if gpu else None
+    if price is None:
+        return None
+    hours = resolved.num_gpus / 3600
+    resolved.assume(
+        "price",
+        f"{price.low:.2f} to {price.high:.2f} USD per GPU-hour",
+        f"{price.offers} offers up to {price.newest}: {price.source}",
+    )
+    return {
+        "low": round(seconds.low * hours * price.low, 2),
+        "high": round(seconds.high * hours * price.high, 2),
+    }
+
+
+@lru_cache(maxsize=1)
+def request_fields() -> tuple[str, ...]:
+    """The keys of an `estimate` row."""
+    return tuple(StageRequest.model_fields)
