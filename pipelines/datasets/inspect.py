@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.datasets.checks import CHARS_PER_TOKEN, parts_of, row_warnings
-from pipelines.datasets.content import canonical_bytes
 from pipelines.datasets.errors import DataError, excerpt
 from pipelines.datasets.fast import Layout, limit_chars, scan, types_of_kind
 from pipelines.datasets.findings import findings_of
@@ -21,7 +21,7 @@ from pipelines.datasets.lengths import lengths_of, percentile
 from pipelines.datasets.messages import RowProblem, kind_of
 from pipelines.datasets.normalise import Row, normalise_row
 from pipelines.datasets.places import Places
-from pipelines.datasets.report import DataProblem, DataReport, DataWarning, Lengths
+from pipelines.datasets.report import DataProblem, DataReport, DataWarning, Lengths, as_error
 from pipelines.datasets.rows import Batch, DataFile, ReadLog
 from pipelines.datasets.sources import find_files, read_file
 from pipelines.datasets.tally import Tally
@@ -100,7 +100,7 @@ class Inspector:
 
     def _add_rows(self, log: ReadLog, batch: Batch) -> None:
         if self.match is None:
-            self._settle(log, batch)
+            self.settle(log, batch)
         known = len(self.kinds)
         for place, record in zip(batch.places, batch.records, strict=True):
             try:
@@ -110,7 +110,7 @@ class Inspector:
         if self.layout is None or len(self.kinds) != known:
             self.layout = self._layout()
 
-    def _settle(self, log: ReadLog, batch: Batch) -> None:
+    def settle(self, log: ReadLog, batch: Batch) -> None:
         """Decide the format from the rows of the first batch; raises TooManyProblems where there is none."""
         first, place = batch.records[0], batch.places[0]
         match = self._choose_form(batch)
@@ -284,6 +284,10 @@ class Inspector:
         if len(self.problems) >= MAX_PROBLEMS:
             raise TooManyProblems
 
+    def first_error(self) -> DataError:
+        """The first row that cannot be used, as an error."""
+        return as_error(self.problems[0], self.name)
+
     def _finish(self, logs: list[ReadLog]) -> None:
         """Warnings that need all rows."""
         assert self.match is not None
@@ -368,7 +372,7 @@ class Inspector:
             format=self.match.format,
             conversational=self.conversational,
             rows=self.rows,
-            normalise=self._steps(logs),
+            normalise=self.steps(logs),
             warnings=self._warnings(),
             warning_counts=dict(self.counts),
             form=self.match.form.name,
@@ -379,7 +383,7 @@ class Inspector:
             lengths=measured,
         )
 
-    def _steps(self, logs: list[ReadLog]) -> list[str]:
+    def steps(self, logs: list[ReadLog]) -> list[str]:
         """The names of all repairs and conversions, each once."""
         assert self.match is not None
         steps = [repair for log in logs for repair in log.repairs]
@@ -542,8 +546,6 @@ def _is_conversational(match: Match, records: list[Row]) -> bool:
 def _is_json_messages(text: str) -> bool:
     if not text.lstrip().startswith("[{"):
         return False
-    import json
-
     try:
         value = json.loads(text)
     except ValueError:
@@ -570,7 +572,7 @@ def _unknown_columns(log: ReadLog, place: int, first: Row) -> DataError:
 
 
 def _error_in_row(log: ReadLog, place: int, problem: RowProblem, record: Row) -> DataError:
-    text = canonical_bytes(record)[:400].decode("utf-8", "replace")
+    text = json.dumps(record, ensure_ascii=False, default=str)
     return log.error(problem.reason, place, text=excerpt(text), remedy=problem.remedy)
 
 

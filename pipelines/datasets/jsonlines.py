@@ -66,6 +66,8 @@ def careful_batches(block: bytes, first: int, log: ReadLog, unended: bool = Fals
     for place, line in enumerate(lines, first):
         if not line.strip(WHITESPACE):
             log.repaired("skip_blank_lines")
+            if place < first + len(lines) - 1 or unended:
+                log.mended(place, "a blank line was left out")
             continue
         if line.startswith(encodings.UTF8_BOM):  # files with a mark, put one after another
             log.repaired("strip_bom")
@@ -74,6 +76,11 @@ def careful_batches(block: bytes, first: int, log: ReadLog, unended: bool = Fals
             text = encodings.decode(line, log, place)
             record = parse_line(text, place, log, last_line=unended and place == first + len(lines) - 1)
         except DataError as error:
+            mended = _mend(line, place, log)
+            if mended is not None:
+                places += [place] * len(mended)
+                records += mended
+                continue
             if records:
                 yield Batch(places, records)
                 places, records = [], []
@@ -83,3 +90,19 @@ def careful_batches(block: bytes, first: int, log: ReadLog, unended: bool = Fals
         records.append(record)
     if records:
         yield Batch(places, records)
+
+
+def _mend(line: bytes, place: int, log: ReadLog) -> list[RowDict] | None:
+    """The rows that a broken line means, where broken lines are mended and it means only one thing."""
+    if log.on_mended is None:
+        return None
+    from pipelines.datasets.mend import mend_line
+
+    try:
+        found = mend_line(line.decode("utf-8").strip())
+    except UnicodeDecodeError:
+        return None
+    if found is None:
+        return None
+    log.mended(place, found[1])
+    return found[0]

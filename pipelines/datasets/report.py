@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from estimators.record import Record
+from pipelines.datasets.errors import DataError
 from pipelines.datasets.forms import Format
 
 
@@ -116,3 +117,16 @@ class DataReport(Record):
     def by_row(self) -> bool:
         """Are places row numbers (Parquet, Arrow) and not lines?"""
         return self.container in ("parquet", "arrow")
+
+
+def as_error(problem: DataProblem, file: str) -> DataError:
+    """A report's problem as the error it was."""
+    return DataError(
+        problem.reason,
+        file=problem.file or file,
+        line=problem.line,
+        row=problem.row,
+        column=problem.column,
+        text=problem.text,
+        remedy=problem.remedy,
+    )

@@ -135,6 +135,12 @@ def _read_text(stream: ByteStream, suffix: str, log: ReadLog) -> Iterator[Batch]
         raise log.error(
             "a zip archive, which is not read", remedy="unpack it and give the file or the folder"
         )
+    if log.on_mended is not None:
+        wide = encodings.wide_mark(head)
+        if wide is not None:
+            log.mended(1, f"{wide.upper()}, written as UTF-8")
+            stream = encodings.Transcoded(stream, head, wide)  # type: ignore[assignment]
+            head = stream.read(HEAD_BYTES)
     encodings.check_marks(head, log)
     packed = stream_suffix(log.file)
     if packed and not stream.compression and head[:1] not in (b"{", b"["):
