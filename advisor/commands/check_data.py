@@ -74,6 +74,7 @@ def check_data(
     reports = []
     for file in files:
         report = _inspect(file, names, sample, max_length, unpaired, no_cache)
+        report = _look_again(report)
         report = _with_lint(report, model, max_length, assistant_only, sample)
         if eval_file is not None:
             from pipelines.datasets.leaks import with_leaks
@@ -131,6 +132,13 @@ def _inspect(
     if no_cache:
         return inspect()
     return cached_report(file, options, inspect)[0]
+
+
+def _look_again(report: DataReport) -> DataReport:
+    """Near duplicates and contradicting pairs, unless this was only a quick look."""
+    from pipelines.datasets.second_look import second_look
+
+    return report if report.sampled else second_look(report)
 
 
 def _progress(file: str) -> Callable[[int, int, int], None] | None:
