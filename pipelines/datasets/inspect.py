@@ -536,8 +536,8 @@ def _is_conversational(match: Match, records: list[Row]) -> bool:
         or match.form.name.startswith(("sharegpt", "openai"))
     ):
         return True
-    if match.form.name in ("alpaca", "renamed_prompt_completion") and "system" in match.columns:
-        return any(record.get(match.columns["system"]) for record in records)
+    if "system" in match.columns and any(record.get(match.columns["system"]) for record in records):
+        return True
     part = "chosen" if match.format == "preference" else parts_of(match.format)[0]
     value = next((r[match.columns[part]] for r in records if r.get(match.columns[part]) is not None), None)
     return isinstance(value, list) or (isinstance(value, str) and _is_json_messages(value))

@@ -10,6 +10,7 @@ from pipelines.datasets.forms import GOLDS, Match
 from pipelines.datasets.messages import RowProblem, as_messages, kind_of
 
 Row = dict[str, Any]
+SYSTEM_REMEDY = "with a system prompt all rows become messages; put a row that has one first"
 # where an answer starts in plain text that holds a conversation (Anthropic HH, ChatML, Zephyr, Llama 2)
 TURN_MARKS = ("\n\nAssistant:", "<|im_start|>assistant\n", "<|assistant|>\n", "[/INST]")
 
@@ -140,10 +141,12 @@ def _with_system(record: Row, match: Match, messages: list[Row]) -> list[Row]:
 
 
 def _prompt_completion(record: Row, match: Match, conversational: bool, mend: bool) -> Row:
-    if conversational and not isinstance(record.get(match.columns["prompt"]), list):
+    if conversational and {"system", "history"} & match.columns.keys():
         prompt: Any = _conversation_of_text(record, match)
         completion: Any = [{"role": "assistant", "content": _text(record, match, "completion")}]
     else:
+        if not conversational and record.get(match.columns.get("system", "")):
+            raise RowProblem('"system" holds text here and none in the first rows', SYSTEM_REMEDY)
         prompt = _with_input(record, match, _side(record, match, "prompt", conversational, mend))
         completion = _side(record, match, "completion", conversational, mend)
     if conversational and not any(message["role"] == "assistant" for message in completion):
@@ -191,12 +194,20 @@ def _label(value: Any) -> bool:
 
 
 def _preference(record: Row, match: Match, conversational: bool, mend: bool) -> Row:
+    if conversational and "system" in match.columns and isinstance(record.get(match.columns["chosen"]), str):
+        return {
+            "prompt": _conversation_of_text(record, match),
+            "chosen": [{"role": "assistant", "content": _text(record, match, "chosen")}],
+            "rejected": [{"role": "assistant", "content": _text(record, match, "rejected")}],
+        }
     chosen = _side(record, match, "chosen", conversational, mend)
     rejected = _side(record, match, "rejected", conversational, mend)
     if "prompt" not in match.columns:
         return implicit_prompt(chosen, rejected)
     raw_prompt = column(record, match, "prompt")
     if not conversational:
+        if record.get(match.columns.get("system", "")):
+            raise RowProblem('"system" holds text here and none in the first rows', SYSTEM_REMEDY)
         prompt: Any = _with_input(record, match, _text(record, match, "prompt"))
         return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
     if isinstance(raw_prompt, str) and not raw_prompt.lstrip().startswith("[{"):
