@@ -207,6 +207,13 @@ class _Fixer:
             self.changes.note(
                 log, place, "changed", "function_call and observation, now tool calls and tool messages"
             )
+        source = self.match.columns.get(inspector.gold or "")
+        if (
+            source is not None
+            and isinstance(row.get("answer"), str)
+            and not isinstance(record.get(source), (str, dict))
+        ):
+            self.changes.note(log, place, "changed", f"{source}: {kind_of(record.get(source))}, now text")
         self._mend_extras(log, place, row)
         return row
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from typing import Any
@@ -19,10 +20,12 @@ def mend_line(text: str) -> tuple[list[dict[str, Any]], str] | None:
     Mended are: a Python dict instead of JSON, two or more objects on one line, a comma after an object or
     after the last entry, and raw tabs inside of texts. A line that is cut off, or has a key twice, is not.
     """
-    for attempt in (_objects, _python, _without_commas, _with_control_characters):
+    for attempt in (_objects, _without_commas, _with_control_characters, _python):
         try:
             found = attempt(text)
-        except (ValueError, DuplicateKey, RecursionError):
+        except DuplicateKey:
+            return None  # which of the two values is meant is a guess
+        except (ValueError, RecursionError):
             continue
         if found is not None and all(isinstance(v, dict) and surrogate_in(v) is None for v in found[0]):
             return found
@@ -52,6 +55,11 @@ def _python(text: str) -> tuple[list[Any], str] | None:
     value = python_literal(text)
     if not isinstance(value, dict):
         return None
+    for node in ast.walk(ast.parse(text.strip(), mode="eval")):
+        if isinstance(node, ast.Dict):
+            names = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+            if len(set(names)) != len(names):
+                raise DuplicateKey(str(names))
     return [json.loads(json.dumps(value))], "a Python dict, written as JSON"
 
 

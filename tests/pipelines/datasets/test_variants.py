@@ -346,8 +346,8 @@ FORMATS: dict[str, tuple[bytes, str, bool, int, list[str], list[int]]] = {
         [],
     ),
     "messages.csv": (
-    first = tmp_path / "train-0.jsonl"
-        b'messages\n"[{""role"": ""user"", ""content"": ""a""}, {""role"": ""assistant"", ""content"": ""b""}]"\n',
+        b'messages\n"[{""role"": ""user"", ""content"": ""a""}, '
+        b'{""role"": ""assistant"", ""content"": ""b""}]"\n',
         "messages",
         True,
         1,
