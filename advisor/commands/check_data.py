@@ -71,16 +71,17 @@ def check_data(
         return
     if output is not None:
         raise BadInput("--output is where --fix writes; add --fix")
-    reports = []
-    for file in files:
-        report = _inspect(file, names, sample, max_length, unpaired, no_cache)
-        report = _look_again(report)
-        report = _with_lint(report, model, max_length, assistant_only, sample)
-        if eval_file is not None:
-            from pipelines.datasets.leaks import with_leaks
+    reports = [_inspect(file, names, sample, max_length, unpaired, no_cache) for file in files]
+    if sample is None:
+        from pipelines.datasets.second_look import second_look
 
-            report = with_leaks(report, eval_file)
-        reports.append(report)
+        reports = [second_look(report) for report in reports]
+    if model is not None:
+        reports = _count_tokens(reports, model, max_length, assistant_only, sample)
+    if eval_file is not None:
+        from pipelines.datasets.leaks import with_leaks
+
+        reports = [with_leaks(report, eval_file) for report in reports]
     if as_json:
         json.dump([as_plain(report) for report in reports], sys.stdout, indent=2, ensure_ascii=False)
         sys.stdout.write("\n")
@@ -134,13 +135,6 @@ def _inspect(
     return cached_report(file, options, inspect)[0]
 
 
-def _look_again(report: DataReport) -> DataReport:
-    """Near duplicates and contradicting pairs, unless this was only a quick look."""
-    from pipelines.datasets.second_look import second_look
-
-    return report if report.sampled else second_look(report)
-
-
 def _progress(file: str) -> Callable[[int, int, int], None] | None:
     """On a terminal, one line that is written over twice a second: rows, share, speed, time left."""
     if not sys.stderr.isatty():
@@ -167,16 +161,29 @@ def _progress(file: str) -> Callable[[int, int, int], None] | None:
     return report
 
 
-def _with_lint(
-    report: DataReport, model: str | None, max_length: int | None, assistant_only: bool, sample: int | None
-) -> DataReport:
-    if model is None or report.error is not None:
-        return report
-    from pipelines.datasets.token_lint import lint_tokens
+def _count_tokens(
+    reports: list[DataReport], model: str, max_length: int | None, assistant_only: bool, sample: int | None
+) -> list[DataReport]:
+    """The reports with token counts; those with an error as they are."""
+    from pipelines.datasets.token_lint import LintRequest, lint_tokens
 
-    return lint_tokens(
-        report, model, max_length=max_length, assistant_only_loss=assistant_only, sample=sample
+    usable = [report for report in reports if report.error is None]
+    if not usable:
+        return reports
+    counted = lint_tokens(
+        [
+            LintRequest(
+                report=report,
+                model=model,
+                max_length=max_length,
+                assistant_only_loss=assistant_only,
+                sample=sample,
+            )
+            for report in usable
+        ]
     )
+    by_file = {report.file: report for report in counted}
+    return [by_file.get(report.file, report) for report in reports]
 
 
 def _fix(

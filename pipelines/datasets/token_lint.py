@@ -1,4 +1,4 @@
-"""Token counts for a report, by a process of its own: `transformers` is never imported here."""
+"""Token counts for reports, by a process of its own: `transformers` is never imported here."""
 
 from __future__ import annotations
 
@@ -6,51 +6,55 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from estimators.errors import BadInput
+from estimators.record import Record
 from pipelines.datasets.report import DataReport, Finding, TokenLint
 
 
-def lint_tokens(
-    report: DataReport,
-    model: str,
-    *,
-    max_length: int | None = None,
-    assistant_only_loss: bool = False,
-    sample: int | None = None,
-) -> DataReport:
-    """`report` with what the tokenizer and the chat template of `model` make of its rows.
+class LintRequest(Record):
+    """What to count: a source, with a model's tokenizer and the limits of its training."""
 
-    `model` is a folder, a GGUF file or a hub id. Raises BadInput where its tokenizer cannot be loaded.
+    report: DataReport
+    model: str
+    """A folder, a GGUF file or a hub id."""
+    max_length: int | None = None
+    assistant_only_loss: bool = False
+    sample: int | None = None
+
+
+def lint_tokens(requests: Sequence[LintRequest]) -> list[DataReport]:
+    """Each request's report with what the tokenizer and the chat template make of its rows, in order.
+
+    One process counts for all of them. Raises BadInput where a tokenizer cannot be loaded.
     """
-    if not Path(model).exists() and (model.startswith((".", "/", "~")) or model.count("/") > 1):
-        raise BadInput(f"{model}: no such folder; give a folder with tokenizer files or a hub id")
-    request = {
-        "report": report.model_dump(mode="json"),
-        "model": str(Path(model).expanduser()) if Path(model).expanduser().exists() else model,
-        "max_length": max_length,
-        "assistant_only_loss": assistant_only_loss,
-        "sample": sample,
-    }
+    for request in requests:
+        model = request.model
+        if not Path(model).exists() and (model.startswith((".", "/", "~")) or model.count("/") > 1):
+            raise BadInput(f"{model}: no such folder; give a folder with tokenizer files or a hub id")
     done = subprocess.run(
         [sys.executable, "-m", "pipelines.training.lint_tokens"],
-        input=json.dumps(request),
+        input=json.dumps([request.model_dump(mode="json") for request in requests]),
         capture_output=True,
         check=False,
         text=True,
         env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ},
     )
     try:
-        answer = json.loads(done.stdout)
+        answers = json.loads(done.stdout)
     except ValueError:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise BadInput(f"tokens of {report.file} cannot be counted with {model}: {last[:200]}") from None
-    if "error" in answer:
-        raise BadInput(f"{answer['error']}; {answer['remedy']}")
-    return report.model_copy(
-        update={
+        raise BadInput(f"tokens cannot be counted with {requests[0].model}: {last[:200]}") from None
+    reports = []
+    for request, answer in zip(requests, answers, strict=True):
+        if "error" in answer:
+            raise BadInput(f"{answer['error']}; {answer['remedy']}")
+        found = [Finding.model_validate(item) for item in answer["findings"]]
+        changes = {
             "tokens": TokenLint.model_validate(answer["tokens"]),
-            "findings": [*report.findings, *(Finding.model_validate(item) for item in answer["findings"])],
+            "findings": [*request.report.findings, *found],
         }
-    )
+        reports.append(request.report.model_copy(update=changes))
+    return reports

@@ -1,8 +1,7 @@
 """What a model's tokenizer and chat template make of training rows; no weights are loaded.
 
-`python -m pipelines.training.lint_tokens` reads one JSON object on stdin ({"report", "model", "max_length",
-"assistant_only_loss", "sample"}) and prints one on stdout: {"tokens": TokenLint, "findings": [Finding]} or
-{"error", "remedy"}. Rows are rendered and masked as TRL's SFTTrainer does it (trl/trainer/sft_trainer.py,
+`python -m pipelines.training.lint_tokens` reads a JSON list of requests on stdin (`token_lint.LintRequest`) and
+prints a list of answers: {"tokens": TokenLint, "findings": [Finding]} or {"error", "remedy"}. Rows are rendered and masked as TRL's SFTTrainer does it (trl/trainer/sft_trainer.py,
 `tokenize_fn`): the prompt with a generation prompt, the row as a whole, the labels where they diverge.
 """
 
@@ -420,12 +419,8 @@ def lint(
     return linter.tokens(model), linter.findings()
 
 
-def main() -> None:
-    """Answer one request on stdin."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    request = json.load(sys.stdin)
-    out = sys.stdout
-    sys.stdout = sys.stderr  # libraries may print; stdout is the answer
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one request."""
     report = DataReport.model_validate(request["report"])
     try:
         tokens, findings = lint(
@@ -436,16 +431,23 @@ def main() -> None:
             request.get("sample"),
         )
     except (OSError, ValueError, ImportError, KeyError) as error:
-        answer: dict[str, Any] = {
+        return {
             "error": f"the tokenizer of {request['model']} cannot be loaded ({_first_line(error)})",
             "remedy": "give a folder with tokenizer files, a GGUF file, or a hub id in the local cache",
         }
-    else:
-        answer = {
-            "tokens": tokens.model_dump(mode="json"),
-            "findings": [finding.model_dump(mode="json") for finding in findings],
-        }
-    json.dump(answer, out)
+    return {
+        "tokens": tokens.model_dump(mode="json"),
+        "findings": [finding.model_dump(mode="json") for finding in findings],
+    }
+
+
+def main() -> None:
+    """Answer the requests on stdin, in their order."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    requests = json.load(sys.stdin)
+    out = sys.stdout
+    sys.stdout = sys.stderr  # libraries may print; stdout is for the answers
+    json.dump([answer(request) for request in requests], out)
 
 
 if __name__ == "__main__":
