@@ -1,0 +1,163 @@
+"""What a line typed into the wizard must be: a check returns the value, or says what is wrong.
+
+A check raises ValueError or BadInput with one sentence; the question is then asked again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from estimators.record import nearest
+from pipelines.methods import METHODS
+
+if TYPE_CHECKING:
+    from pipelines.datasets.report import DataReport
+
+ROWS_READ = 1000
+MOST_HOURS = 10_000_000
+MOST_USD = 1_000_000_000
+
+
+def model(text: str) -> str:
+    """A hub id or a folder whose shape can be read."""
+    from estimators.models import find_shape
+
+    if not text:
+        raise ValueError(
+            "a model is needed: a hub id such as Qwen/Qwen3-0.6B, or a folder with its config.json"
+        )
+    if text.endswith(".json"):
+        raise ValueError("a config.json can be sized, but not trained: name the folder that it lies in")
+    folder = Path(text).expanduser()
+    if folder.is_file():
+        raise ValueError(
+            f"{text} is a file; a folder with config.json and the weights is needed, or a hub id"
+        )
+    if not folder.is_dir() and text.startswith((".", "/", "~")):
+        raise ValueError(f"{text}: no such folder")
+    find_shape(text)
+    return str(folder) if folder.is_dir() else text
+
+
+def existing_file(text: str) -> Path:
+    """A file that exists, can be read and holds something."""
+    if not text:
+        raise ValueError("a file is needed")
+    path = Path(text).expanduser()
+    if path.is_dir():
+        raise ValueError(f"{text} is a folder; a file is needed")
+    if not path.exists():
+        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        guess = nearest(path.name, siblings)
+        raise ValueError(
+            f"{text}: no such file" + (f'; did you mean "{path.parent / guess}"?' if guess else "")
+        )
+    if not path.is_file():
+        raise ValueError(f"{text} is not a regular file")
+    try:
+        with path.open("rb") as file:
+            if not file.read(4096).strip():
+                raise ValueError(f"{text} is empty")
+    except OSError as error:
+        raise ValueError(f"{text}: cannot be read ({error.strerror})") from None
+    return path
+
+
+def data_file(text: str, stage: str, reward_name: str | None = None) -> DataReport:
+    """A report on a file that the method `stage` can train on; the first thousand rows are read.
+
+    Where the stage is RL, the file must have the columns that the reward `reward_name` is called with.
+    """
+    report = _report(text)
+    method = METHODS[stage]
+    if report.format not in method.data_formats:
+        raise ValueError(
+            f"{text} reads as {report.format} (columns {', '.join(report.columns)}), and {stage.upper()} "
+            f"trains on {' or '.join(method.data_formats)}"
+        )
+    if method.is_rl:
+        _check_columns(report, reward_name)
+    return report
+
+
+def eval_file(text: str, trained_on: dict[str, str], reward_name: str | None) -> DataReport:
+    """A report on a file of held-out prompts; `trained_on` are the data files by their kind."""
+    path = existing_file(text)
+    for kind, other in trained_on.items():
+        if Path(other).expanduser().exists() and path.samefile(Path(other).expanduser()):
+            raise ValueError(f"{text} is the file of the {kind}: what is measured must not be trained on")
+    report = _report(text)
+    _check_columns(report, reward_name)
+    return report
+
+
+def _report(text: str) -> DataReport:
+    """How the first rows of a file read; BadInput with line and column where they do not."""
+    from pipelines.datasets import inspect_source, raise_for_error
+
+    report = inspect_source(existing_file(text), sample=ROWS_READ)
+    raise_for_error(report)
+    return report
+
+
+def _check_columns(report: DataReport, reward_name: str | None) -> None:
+    """ValueError where the rows lack what the reward is called with."""
+    from pipelines.rewards import load_reward, required_columns
+
+    if not reward_name:
+        return
+    columns = {*report.columns, *report.mapping}
+    missing = [c for c in required_columns(load_reward(reward_name, Path())) if c not in columns]
+    if missing:
+        raise ValueError(
+            f"{report.file} has no column {' and no column '.join(missing)}, needed for {reward_name}; "
+            f"it has {', '.join(sorted(columns))}"
+        )
+
+
+def reward(text: str) -> str:
+    """A built-in reward's name, or a function in a file that loads and has the right signature."""
+    from pipelines.rewards import load_reward
+
+    if not text:
+        raise ValueError("a reward is needed for RL: a built-in name, or file.py:function")
+    load_reward(text, Path())
+    return text
+
+
+def amount(text: str, most: float) -> float:
+    """A positive number, at most `most`; a thousands comma and a leading dollar sign are understood."""
+    plain = text.removeprefix("$").replace(",", "").replace("_", "")
+    try:
+        value = float(plain)
+    except ValueError:
+        raise ValueError(f'"{text}" is not a number') from None
+    if not value > 0:
+        raise ValueError(f"{text} is not above 0")
+    if not value <= most:
+        raise ValueError(f"{text} is out of range; at most {most:,.0f}")
+    return int(value) if value == int(value) else value
+
+
+def run_folder(text: str) -> Path:
+    """A folder for the run that holds nothing yet."""
+    path = Path(text).expanduser()
+    if path.is_file():
+        raise ValueError(f"{text} is a file; a folder is needed")
+    if (path / "plan.yaml").exists():
+        raise ValueError(
+            f"{text} holds a run already (`advisor run {text}` goes on with it); name another folder"
+        )
+    if path.is_dir() and any(path.iterdir()):
+        raise ValueError(f"{text} is not empty; name another folder")
+    return path
+
+
+def free_run_folder() -> str:
+    """run, or the first of run-2, run-3, ... that is free."""
+    name, number = "run", 1
+    while Path(name).exists():
+        number += 1
+        name = f"run-{number}"
+    return name
