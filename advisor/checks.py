@@ -5,6 +5,7 @@ A check raises ValueError or BadInput with one sentence; the question is then as
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,48 @@ def eval_file(text: str, trained_on: dict[str, str], reward_name: str | None) ->
     report = _report(text)
     _check_columns(report, reward_name)
     return report
+
+
+def unknown_columns(text: str) -> dict[str, object]:
+    """The first row of a file whose columns have no known names; else, or where none can be read, empty."""
+    from pipelines.datasets import DataError, read_records
+    from pipelines.datasets.forms import find_form
+
+    try:
+        first = next(iter(read_records(existing_file(text))), {})
+    except DataError:
+        return {}  # the check of the file says why
+    return first if first and find_form(first) is None else {}
+
+
+def columns_needed(kind: str, reward_name: str | None) -> list[str]:
+    """TRL's names of the columns of a kind of data, those that a user may have under other names."""
+    from pipelines.datasets.forms import GOLDS
+    from pipelines.rewards import load_reward, required_columns
+
+    if kind == "demonstrations":
+        return ["prompt", "completion"]
+    if kind == "preferences":
+        return ["prompt", "chosen", "rejected"]
+    golds = required_columns(load_reward(reward_name, Path())) if reward_name else []
+    return ["prompt", *(column for column in golds if column in GOLDS)]
+
+
+def write_renamed(text: str, mapping: dict[str, str]) -> str:
+    """Write a file's rows under TRL's column names (`mapping`: TRL's to the file's); the new file's name."""
+    from pipelines.datasets import inspect_source, raise_for_error, read_normalised
+
+    source = existing_file(text)
+    report = inspect_source(source, mapping=mapping)
+    raise_for_error(report)
+    out, number = Path(f"{source.stem}.renamed.jsonl"), 1
+    while out.exists():
+        number += 1
+        out = Path(f"{source.stem}.renamed-{number}.jsonl")
+    rows = (json.dumps(row, ensure_ascii=False) + "\n" for row in read_normalised(source, report))
+    with out.open("w", encoding="utf-8") as file:
+        file.writelines(rows)
+    return str(out)
 
 
 def _report(text: str) -> DataReport:

@@ -68,14 +68,14 @@ def show_data(report: DataReport) -> str:
     rows = f"{at_least}{report.rows:,} row{'s' if report.rows != 1 else ''}"
     lines = [f"  ✓ {report.file}: {rows}, {report.format}; the first:"]
     lines += [
-        f"      {name}: {_shorten(value, 70 - len(name))}" for name, value in (report.sample or {}).items()
+        f"      {name}: {shorten(value, 70 - len(name))}" for name, value in (report.sample or {}).items()
     ]
     odd = [f"line {w.line or w.row}: {w.reason}" for w in report.warnings[:2]]
     lines += [wrap(text, "    ", first="  ! ") for text in odd]
     return "\n".join(lines)
 
 
-def _shorten(value: object, width: int) -> str:
+def shorten(value: object, width: int) -> str:
     """`value` on one line of at most `width` characters."""
     text = " ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split())
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -171,10 +171,30 @@ class Details:
         from advisor.display import show_data
 
         def path_of(text: str) -> str:
+            text = self._known_columns(text, key.removeprefix("data."))
             prompts.say(show_data(check(text)))
             return text
 
         self._line(key, question, path_of, path=True)
+
+    def _known_columns(self, text: str, kind: str) -> str:
+        """`text`, or the file that is written where its columns have no known names: asks which is which."""
+        from advisor import checks
+        from advisor.display import shorten
+
+        row = checks.unknown_columns(text)
+        if not row:
+            return text
+        prompts.say(f"  {text} has the columns {', '.join(row)}.")
+        mapping: dict[str, str] = {}
+        for needed in checks.columns_needed(kind, self.draft.get("reward")):
+            left = [name for name in row if name not in mapping.values()]
+            choices = [(name, f"{name}: {shorten(row[name], 40)}") for name in left]
+            column = prompts.choose(f"Which is the {needed}?", [*choices, ("", "none of them")])
+            if not column:
+                raise ValueError(f"{text} has no column for {needed}")
+            mapping[needed] = column
+        return checks.write_renamed(text, mapping)
 
     def _line(
         self,
@@ -230,6 +250,7 @@ def recommend_plan_run(answers: Answers, path: Path) -> None:
     """Show the recommendation and the plan, ask whether to start, and run."""
     from advisor import checks
     from advisor.display import show_plan, show_recommendation
+    from advisor.planning import hardware_for, make_plan
     from advisor.recommend import recommend
 
     hardware = hardware_for(answers)
@@ -247,8 +268,6 @@ def recommend_plan_run(answers: Answers, path: Path) -> None:
     except KeyboardInterrupt:
         prompts.stopped(f"the answers are in {path}; `advisor` goes on from there")
 
-    from advisor.planning import make_plan
-
     plan = make_plan(answers, out, hardware)
     prompts.say()
     prompts.say(show_plan(plan))
@@ -264,12 +283,3 @@ def recommend_plan_run(answers: Answers, path: Path) -> None:
     from advisor.commands.run import run_folder
 
     run_folder(out)
-
-
-def hardware_for(answers: Answers) -> Any:
-    """The hardware named in the answers, or else what this machine has."""
-    from estimators.hardware import hardware_from_name, read_hardware
-
-    if answers.hardware == "auto":
-        return read_hardware()
-    return hardware_from_name(answers.hardware.gpu, answers.hardware.count, answers.hardware.nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,6 @@ INVALID = {
         "broken.jsonl",
         "broken.jsonl:2:12: invalid JSON",
     ),
-    "columns of no format": (f"? {DATA['demonstrations'].asks}", "strange.jsonl", '"x", "y"'),
     "pairs for demonstrations": (f"? {DATA['demonstrations'].asks}", "pairs.jsonl", "reads as preference"),
     "prompts without answers": (f"? {DATA['prompts'].asks}", "bare.jsonl", "no column answer"),
     "trained-on prompts to measure with": (EVAL.asks, "prompts.jsonl", "must not be trained on"),
@@ -167,6 +167,26 @@ def test_what_cannot_be_is_asked_again_with_the_reason_and_never_reaches_the_fil
     answers = read_answers(files / "answers.yaml")
     assert answers.model == MODEL_ID
     assert (answers.budget.gpu_hours, answers.budget.usd, answers.budget.wall_hours) == (10, None, 1.5)
+
+
+def test_columns_of_no_known_name_are_asked_for(terminal: Start, files: Path) -> None:
+    (files / "qa.jsonl").write_text('{"id": 1, "q": "1+1=", "a": "2"}\n{"id": 2, "q": "2+1=", "a": "3"}\n')
+    screen = terminal()
+    answer_six(screen, "ynnnyn")
+    screen.answer(TASK.asks, "\x1b[A" * 7)
+    screen.answer(f"? {MODEL.asks}", MODEL_ID)
+    screen.answer(f"? {REWARD.asks}", "")
+    screen.answer(f"? {DATA['prompts'].asks}", "qa.jsonl")
+    screen.answer("? Which is the prompt?", "\x1b[A")  # "none of them", the last
+    screen.expect("! qa.jsonl has no column for prompt")
+    screen.answer(f"? {DATA['prompts'].asks}", "qa.jsonl")
+    screen.answer("? Which is the prompt?", "\x1b[B")
+    screen.answer("? Which is the answer?", "\x1b[B")
+    screen.expect("qa.renamed.jsonl: 2 rows, prompt_only")
+    screen.expect(EVAL.asks)
+    assert read_draft(files / "answers.yaml")["data"]["prompts"] == "qa.renamed.jsonl"
+    rows = [json.loads(line) for line in (files / "qa.renamed.jsonl").read_text().splitlines()]
+    assert [(row["prompt"], row["answer"]) for row in rows] == [("1+1=", "2"), ("2+1=", "3")]
 
 
 def test_keys_that_are_no_choice_do_nothing(terminal: Start, files: Path) -> None:
