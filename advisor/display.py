@@ -83,18 +83,15 @@ def shorten(value: object, width: int) -> str:
 
 def show_plan(plan: Plan) -> str:
     """Each stage with its memory against what is free, its time, and what was changed to make it fit."""
-    lines = [
-        wrap(f"Plan: {pipeline_name(plan.pipeline)} of {plan.model}, on {plan.hardware}", "  ", first="")
-    ]
-    lines += [
-        "",
-        f"  {'stage':<10} {'tuning':<7} {'steps':>6}  {'memory needed':<16} {'free':>9}  {'time':<15} fits",
-    ]
+    lines = [f"Plan: {pipeline_name(plan.pipeline)} of {plan.model}", wrap(plan.hardware, "  "), ""]
+    lines.append(
+        f"  {'stage':<9} {'tuning':<6} {'steps':>6}  {'needs memory':<14} {'free':>9}  {'time':<17} fits"
+    )
     for stage in plan.stages:
         memory = f"{_number(stage.memory_low_gib)}–{_number(stage.memory_high_gib)} GiB"
         lines.append(
-            f"  {stage.folder:<10} {stage.tuning:<7} {stage.steps:>6,}  {memory:<16} "
-            f"{_number(stage.free_gib):>5} GiB  {_span(stage.hours_low, stage.hours_high):<15} "
+            f"  {stage.folder:<9} {stage.tuning:<6} {stage.steps or '':>6}  {memory:<14} "
+            f"{_number(stage.free_gib):>5} GiB  {_span(stage.hours_low, stage.hours_high):<17} "
             f"{_VERDICTS[stage.verdict]}"
         )
     total = f"in all {_span(*plan.hours)}"
