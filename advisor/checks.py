@@ -197,6 +197,15 @@ def run_folder(text: str) -> Path:
     return path
 
 
+def open_runs() -> list[Path]:
+    """Run folders here that are planned and not finished, the newest first."""
+    from pipelines.runs import read_run
+
+    plans = sorted(Path().glob("*/plan.yaml"), key=lambda plan: plan.stat().st_mtime, reverse=True)
+    runs = [(plan.parent, read_run(plan.parent)) for plan in plans]
+    return [folder for folder, record in runs if record is None or record.status != "finished"]
+
+
 def free_run_folder() -> str:
     """run, or the first of run-2, run-3, ... that is free."""
     name, number = "run", 1

@@ -59,7 +59,9 @@ def show_model(model: str) -> str:
     """A model's size, as its config gives it."""
     from estimators.models import find_shape
 
-    return f"  ✓ {model}: {find_shape(model).params / 1e9:.3g} B parameters"
+    params = find_shape(model).params
+    size = f"{params / 1e9:.3g} B" if params >= 5e8 else f"{params / 1e6:.3g} M"
+    return f"  ✓ {model}: {size} parameters"
 
 
 def show_data(report: DataReport) -> str:

@@ -44,6 +44,13 @@ def stopped(how_to_go_on: str) -> NoReturn:
     raise typer.Exit(130)
 
 
+def failed(error: AdvisorError, how_to_go_on: str) -> NoReturn:
+    """Leave after a problem that the user can mend, with one line on how to go on."""
+    say(f"error: {error}")
+    say(how_to_go_on)
+    raise typer.Exit(error.exit_code)
+
+
 def say(text: str = "") -> None:
     """Talk, on stderr."""
     typer.echo(text, err=True)

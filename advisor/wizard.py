@@ -24,11 +24,31 @@ Draft = dict[str, Any]
 def whole(path: Path) -> None:
     """Questions, hardware, recommendation, plan, yes or no, run. Answers are kept in `path`."""
     try:
-        answers = ask_everything(path)
+        run = _run_to_go_on_with()
+        answers = ask_everything(path) if run is None else None
     except (KeyboardInterrupt, EOFError):
         kept = f"the answers so far are in {path}" if path.exists() else "nothing is answered yet"
         prompts.stopped(f"{kept}; `advisor` goes on from there")
-    recommend_plan_run(answers, path)
+    if run is not None:
+        from advisor.commands.run import run_folder
+
+        run_folder(run)
+    elif answers is not None:
+        recommend_plan_run(answers, path)
+
+
+def _run_to_go_on_with() -> Path | None:
+    """A run of this folder that was left before its end, if the user wants to go on with one."""
+    if not any(Path().glob("*/plan.yaml")):
+        return None
+    from advisor.checks import open_runs
+
+    runs = open_runs()[:5]
+    if not runs:
+        return None
+    choices = [*((str(run), f"go on with {run}") for run in runs), ("", "begin another run")]
+    picked = prompts.choose("A run is not finished" if len(runs) == 1 else "Runs are not finished", choices)
+    return Path(picked) if picked else None
 
 
 # --- questions ----------------------------------------------------------------------------------------------
@@ -253,23 +273,23 @@ def recommend_plan_run(answers: Answers, path: Path) -> None:
     from advisor.planning import hardware_for, make_plan
     from advisor.recommend import recommend
 
-    hardware = hardware_for(answers)
-    prompts.say()
-    prompts.say(show_recommendation(recommend(answers), brief=True))
-    prompts.say(f"\n(`advisor recommend {path}` adds the sources)")
-    prompts.say()
-    prompts.say(prompts.wrap(f"Hardware: {hardware.message}", "  ", first=""))
-    for note in hardware.notes:
-        prompts.say(prompts.wrap(note, "    ", first="  ! "))
-    prompts.say()
     try:
+        hardware = hardware_for(answers)
+        recommendation = recommend(answers)
+        prompts.say(f"\n{show_recommendation(recommendation, brief=True)}\n")
+        prompts.say(f"(`advisor recommend {path}` adds the sources)\n")
+        prompts.say(prompts.wrap(f"Hardware: {hardware.message}", "  ", first=""))
+        for note in hardware.notes:
+            prompts.say(prompts.wrap(note, "    ", first="  ! "))
+        prompts.say()
         out = prompts.line("Folder for the run", checks.run_folder, default=checks.free_run_folder())
         assert out is not None
+        prompts.say("\nReading the data and sizing the stages …\n")
+        plan = make_plan(answers, out, hardware)
     except KeyboardInterrupt:
         prompts.stopped(f"the answers are in {path}; `advisor` goes on from there")
-
-    plan = make_plan(answers, out, hardware)
-    prompts.say()
+    except AdvisorError as error:
+        prompts.failed(error, f"The answers are in {path}: change them there, or call `advisor` again.")
     prompts.say(show_plan(plan))
     prompts.say()
     try:
