@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,7 +76,7 @@ def test_every_answer_reaches_the_file(terminal: Start, files: Path) -> None:
     assert (answers.data.demonstrations, answers.data.prompts) == ("demos.jsonl", "prompts.jsonl")
     assert (answers.data.eval, answers.data.preferences) == ("held.jsonl", None)
     assert (answers.budget.gpu_hours, answers.budget.usd, answers.budget.wall_hours) == (10, None, 1.5)
-    assert "0.135 B parameters" in screen.seen
+    assert "135 M parameters" in screen.seen
     assert "demos.jsonl: 2 rows, prompt_completion" in screen.seen
     assert "Recommended: SFT → DAPO" in screen.seen
     assert "Hardware: " in screen.seen
@@ -284,3 +286,11 @@ def test_off_a_terminal_it_names_the_verbs(advisor: Callable[..., Any], tmp_path
     assert done.stdout == ""
     assert "advisor plan answers.yaml -o run" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_heavy_is_loaded_before_the_first_question() -> None:
+    """The first question is to be on the screen within 0.3 s; pydantic alone takes a third of that."""
+    script = "import sys, advisor.cli, advisor.commands.wizard, advisor.wizard; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"pydantic", "yaml", "numpy", "torch", "prompt_toolkit", "rich", "estimators.record"}
