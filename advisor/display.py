@@ -10,10 +10,9 @@ from advisor.rules import NO_EFFECT
 from estimators.units import duration
 
 if TYPE_CHECKING:
-    from pipelines.plan import Plan
-
     from advisor.recommend import Recommendation
     from pipelines.datasets.report import DataReport
+    from pipelines.plan import Plan
 
 
 def pipeline_name(stages: tuple[str, ...]) -> str:
@@ -87,13 +86,14 @@ def show_plan(plan: Plan) -> str:
     """Each stage with its memory against what is free, its time, and what was changed to make it fit."""
     lines = [f"Plan: {pipeline_name(plan.pipeline)} of {plan.model}", wrap(plan.hardware, "  "), ""]
     lines.append(
-        f"  {'stage':<9} {'tuning':<6} {'steps':>6}  {'needs memory':<14} {'free':>9}  {'time':<17} fits"
+        f"  {'stage':<9} {'tuning':<6} {'steps':>5}  {'memory needed, GiB':<19} {'free':>6}"
+        f"  {'time':<17} fits"
     )
     for stage in plan.stages:
-        memory = f"{_number(stage.memory_low_gib)}–{_number(stage.memory_high_gib)} GiB"
+        memory = f"{_gib(stage.memory_gib)} (at most {_gib(stage.memory_high_gib)})"
         lines.append(
-            f"  {stage.folder:<9} {stage.tuning:<6} {stage.steps or '':>6}  {memory:<14} "
-            f"{_number(stage.free_gib):>5} GiB  {_span(stage.hours_low, stage.hours_high):<17} "
+            f"  {stage.folder:<9} {stage.tuning:<6} {stage.steps or '':>5}  {memory:<19} "
+            f"{_gib(stage.free_gib):>6}  {_span(stage.hours_low, stage.hours_high):<17} "
             f"{_VERDICTS[stage.verdict]}"
         )
     total = f"in all {_span(*plan.hours)}"
@@ -113,9 +113,9 @@ def show_plan(plan: Plan) -> str:
 _VERDICTS = {"fits": "yes", "tight": "tight", "does-not-fit": "NO"}
 
 
-def _number(gib: float) -> str:
-    """GiB with as many digits as say something: 0.042, 0.95, 13.2, 141."""
-    return f"{gib:.0f}" if gib >= 100 else f"{gib:.1f}" if gib >= 10 else f"{gib:.2g}"
+def _gib(gib: float) -> str:
+    """GiB with the digits that say something: 0.95, 13.25, 141."""
+    return f"{gib:.0f}" if gib >= 100 else f"{gib:.2f}"
 
 
 def _span(hours_low: float, hours_high: float) -> str:

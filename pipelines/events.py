@@ -90,7 +90,7 @@ def read_events(path: Path) -> list[Event]:
 
 
 def metric_series(events: list[Event]) -> dict[str, list[tuple[int, float]]]:
-    """Metric name -> (step, value), ascending; a step that was redone after a resume counts once, the last time."""
+    """Metric name -> (step, value), ascending; of a step that was redone after a resume, the last counts."""
     series: dict[str, dict[int, float]] = {}
     for event in events:
         if event["kind"] == "metrics":
