@@ -84,7 +84,7 @@ def test_a_plan() -> None:
 )
 def test_two_durations_as_one(hours: tuple[float, float], text: str) -> None:
     stage = PlannedStage(
-        folder="01-sft", method="sft", tuning="lora", steps=1, memory_low_gib=1, memory_gib=1, memory_high_gib=1,
-        free_gib=1, verdict="fits", hours_low=hours[0], hours_high=hours[1],
+        folder="01-sft", method="sft", tuning="lora", steps=1, memory_low_gib=1, memory_gib=1,
+        memory_high_gib=1, free_gib=1, verdict="fits", hours_low=hours[0], hours_high=hours[1],
     )  # fmt: skip
     assert f"in all {text} (estimated)" in show_plan(plan_of(stage))

@@ -53,7 +53,7 @@ def test_the_plan_is_shown_and_no_starts_nothing(terminal: Start, answered: Path
         "Recommended: DPO",
         "Hardware: ",
         "Plan: DPO",
-        "needs memory",
+        "memory needed, GiB",
         "-dpo",
         "in all",
         "(estimated)",
