@@ -65,10 +65,13 @@ def existing_file(text: str) -> Path:
     return path
 
 
-def data_file(text: str, stage: str, reward_name: str | None = None) -> DataReport:
+def data_file(
+    text: str, stage: str, reward_name: str | None = None, model_name: str | None = None
+) -> DataReport:
     """A report on a file that the method `stage` can train on; the first thousand rows are read.
 
-    Where the stage is RL, the file must have the columns that the reward `reward_name` is called with.
+    Where the stage is RL, the file must have the columns that the reward `reward_name` is called with, and a
+    reward of the user's own is called on the first row, with completions as they come from `model_name`.
     """
     report = _report(text)
     method = METHODS[stage]
@@ -77,8 +80,10 @@ def data_file(text: str, stage: str, reward_name: str | None = None) -> DataRepo
             f"{text} reads as {report.format} (columns {', '.join(report.columns)}), and {stage.upper()} "
             f"trains on {' or '.join(method.data_formats)}"
         )
-    if method.is_rl:
+    if method.is_rl and reward_name:
         _check_columns(report, reward_name)
+        if ".py:" in reward_name:
+            _try_reward(report, reward_name, model_name)
     return report
 
 
@@ -89,7 +94,8 @@ def eval_file(text: str, trained_on: dict[str, str], reward_name: str | None) ->
         if Path(other).expanduser().exists() and path.samefile(Path(other).expanduser()):
             raise ValueError(f"{text} is the file of the {kind}: what is measured must not be trained on")
     report = _report(text)
-    _check_columns(report, reward_name)
+    if reward_name:
+        _check_columns(report, reward_name)
     return report
 
 
@@ -144,18 +150,45 @@ def _report(text: str) -> DataReport:
     return report
 
 
-def _check_columns(report: DataReport, reward_name: str | None) -> None:
+def _check_columns(report: DataReport, reward_name: str) -> None:
     """ValueError where the rows lack what the reward is called with."""
     from pipelines.rewards import load_reward, required_columns
 
-    if not reward_name:
-        return
     columns = {*report.columns, *report.mapping}
     missing = [c for c in required_columns(load_reward(reward_name, Path())) if c not in columns]
     if missing:
         raise ValueError(
             f"{report.file} has no column {' and no column '.join(missing)}, needed for {reward_name}; "
             f"it has {', '.join(sorted(columns))}"
+        )
+
+
+def _try_reward(report: DataReport, reward_name: str, model_name: str | None) -> None:
+    """Call the user's reward on the first row, with its gold as the completion; ValueError where it fails."""
+    from pipelines.prepare import as_chat, has_chat_template
+    from pipelines.rewards import load_reward
+    from pipelines.rewards.loading import where
+
+    row = dict(report.sample or {})
+    chat = bool(report.conversational) or (model_name is not None and has_chat_template(model_name))
+    row["completion"] = str(row.get(report.gold or "answer", "an answer"))
+    row = as_chat(row) if chat else row
+    form = "a list of messages" if chat else "a string"
+    columns = {
+        f"{name}s" if name in ("prompt", "completion") else name: [value] for name, value in row.items()
+    }
+    try:
+        scores = load_reward(reward_name, Path())(**columns)
+    except Exception as error:
+        place = where(error, Path(reward_name.rpartition(":")[0]))
+        raise ValueError(
+            f"{reward_name} raised {type(error).__name__} at {place}: "
+            f"{error}. It was called on the first row; with this model a completion is {form}"
+        ) from None
+    good = isinstance(scores, (list, tuple)) and len(scores) == 1
+    if not good or not (scores[0] is None or isinstance(scores[0], (int, float))):
+        raise ValueError(
+            f"{reward_name} returned {scores!r} for one completion; a list of one number is needed"
         )
 
 

@@ -150,7 +150,12 @@ class Details:
             self._line("reward", REWARD, checks.reward, suggest=usual)
         for kind, question in DATA.items():
             if kind in stages:
-                check = partial(checks.data_file, stage=stages[kind], reward_name=self.draft.get("reward"))
+                check = partial(
+                    checks.data_file,
+                    stage=stages[kind],
+                    reward_name=self.draft.get("reward"),
+                    model_name=self.draft.get("model"),
+                )
                 self._file(f"data.{kind}", question, check)
         self._file("data.eval", EVAL, self._eval_check(stages))
         for key, question in BUDGET.items():
