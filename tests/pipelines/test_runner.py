@@ -39,7 +39,9 @@ def wait_for_step(folder: Path, stage: str, step: int, seconds: float = 120) -> 
         if any(e["kind"] == "metrics" and e["step"] >= step for e in events):
             return
         time.sleep(0.05)
-    raise AssertionError(f"{stage} did not reach step {step}: {(folder / stage / stages.LOG).read_text()[-2000:]}")
+    raise AssertionError(
+        f"{stage} did not reach step {step}: {(folder / stage / stages.LOG).read_text()[-2000:]}"
+    )
 
 
 def worker_pids(folder: Path, stage: str) -> list[int]:
@@ -193,7 +195,9 @@ def test_a_broken_setting_fails_in_one_message_with_its_place(small_run, advisor
 
 def test_an_exception_in_the_reward_stops_the_stage_and_is_shown(small_run, advisor):
     reward = Path(small_run.parent / "reward.py")
-    reward.write_text("def any_digit(completions, answer, **kwargs):\n    return [1 / 0 for _ in completions]\n")
+    reward.write_text(
+        "def any_digit(completions, answer, **kwargs):\n    return [1 / 0 for _ in completions]\n"
+    )
     done = advisor("run", "run", check=3)
     assert "ZeroDivisionError" in done.stderr
     assert "advisor run run" in done.stderr
