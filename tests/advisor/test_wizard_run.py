@@ -84,7 +84,15 @@ def test_ctrl_c_at_yes_or_no_keeps_the_plan_and_the_next_call_offers_it(
     screen = terminal()
     screen.answer("A run is not finished", "\x1b[B")
     screen.answer("answers.yaml holds answers of an earlier time", "")
-    screen.expect("(Enter: run-2)")
+    screen.answer("(Enter: run-2)", "")
+    screen.expect(CONFIRM)
+    screen.type("\x04")  # Ctrl-D
+    assert screen.end() == 130
+    assert "`advisor run run-2` starts it" in screen.seen
+    screen = terminal()
+    screen.answer("Runs are not finished", "\x1b[A")
+    screen.answer("answers.yaml holds answers of an earlier time", "")
+    screen.expect("(Enter: run-3)")
 
 
 def test_what_does_not_fit_is_said_with_the_way_on(terminal: Start, answered: Path) -> None:
