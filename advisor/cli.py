@@ -94,6 +94,9 @@ def run_app(arguments: list[str]) -> int:
 
             start()
             return 0
+        if not arguments[0].startswith("-") and arguments[0] not in VERBS:
+            typer.echo(f"error: {_no_such_verb(arguments[0])}", err=True)
+            return 2
         result = app(args=arguments, prog_name="advisor", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except AdvisorError as error:
@@ -107,6 +110,15 @@ def run_app(arguments: list[str]) -> int:
         return 0
     except Exception as error:
         return _click_exit_code(error)
+
+
+def _no_such_verb(name: str) -> str:
+    """What to say to a verb that is not there."""
+    import difflib
+
+    near = difflib.get_close_matches(name, VERBS, n=1)
+    hint = f'; did you mean "{near[0]}"?' if near else ""
+    return f'there is no command "{name}"{hint} The commands: {", ".join(VERBS)}'
 
 
 def _click_exit_code(error: Exception) -> int:
