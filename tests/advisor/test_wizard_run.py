@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +14,6 @@ Start = Callable[..., Any]
 
 FOLDER = "Folder for the run"
 CONFIRM = "Start the run now?"
-
-
-@pytest.fixture(scope="session")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The quickstart's base model of 0.9 M parameters and its data."""
-    folder = tmp_path_factory.mktemp("task")
-    with resources.as_file(resources.files("templates.quickstart").joinpath("make_task.py")) as script:
-        subprocess.run([sys.executable, str(script), str(folder), "0"], check=True, capture_output=True)
-    return folder
 
 
 @pytest.fixture
