@@ -101,16 +101,18 @@ def choose(
     ]
     how = f"({', '.join(keys[:-1])} or {keys[-1]}, or arrows; then Enter)" if keys else "(arrows, then Enter)"
     instruction = "\n" + "\n".join(wrap(line, "  ") for line in [*help.splitlines(), how])
-    picked: str = questionary.select(
-        message,
-        options,
-        default=default,
-        instruction=instruction,
-        use_shortcuts=bool(keys),
-        use_jk_keys=False,
-        style=_style(),
-        output=_output(),
-    ).unsafe_ask()
+    picked: str = _ask(
+        questionary.select(
+            message,
+            options,
+            default=default,
+            instruction=instruction,
+            use_shortcuts=bool(keys),
+            use_jk_keys=False,
+            style=_style(),
+            output=_output(),
+        )
+    )
     return picked
 
 
@@ -136,12 +138,9 @@ def line(
         say(wrap(help, "  "))
     while True:
         more = {"completer": _path_completer(), "complete_while_typing": False} if path else {}
-        try:
-            text = questionary.text(
-                message, instruction=instruction, style=_style(), output=_output(), **more
-            ).unsafe_ask()
-        except EOFError:
-            raise KeyboardInterrupt from None
+        text = _ask(
+            questionary.text(message, instruction=instruction, style=_style(), output=_output(), **more)
+        )
         text = text.strip() or default
         if optional and text in ("", "-"):
             return None
@@ -155,10 +154,16 @@ def confirm(message: str, *, default: bool = True) -> bool:
     """Yes or no."""
     import questionary
 
-    agreed: bool = questionary.confirm(
-        message, default=default, style=_style(), output=_output()
-    ).unsafe_ask()
+    agreed: bool = _ask(questionary.confirm(message, default=default, style=_style(), output=_output()))
     return agreed
+
+
+def _ask(question: Any) -> Any:
+    """The answer; Ctrl-D is Ctrl-C."""
+    try:
+        return question.unsafe_ask()
+    except EOFError:
+        raise KeyboardInterrupt from None
 
 
 @cache

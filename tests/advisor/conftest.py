@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -79,23 +78,6 @@ class Terminal:
         assert self.process.signalstatus is None, self.seen
         assert "Traceback" not in self.seen, self.seen
         return int(self.process.exitstatus or 0)
-
-
-@pytest.fixture
-def advisor(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run `advisor ARGUMENTS` in `tmp_path` without a terminal."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "advisor", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-
-    return run
 
 
 @pytest.fixture

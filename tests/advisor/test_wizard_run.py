@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +14,6 @@ Start = Callable[..., Any]
 
 FOLDER = "Folder for the run"
 CONFIRM = "Start the run now?"
-
-
-@pytest.fixture(scope="session")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The quickstart's base model of 0.9 M parameters and its data."""
-    folder = tmp_path_factory.mktemp("task")
-    with resources.as_file(resources.files("templates.quickstart").joinpath("make_task.py")) as script:
-        subprocess.run([sys.executable, str(script), str(folder), "0"], check=True, capture_output=True)
-    return folder
 
 
 @pytest.fixture
@@ -84,7 +72,15 @@ def test_ctrl_c_at_yes_or_no_keeps_the_plan_and_the_next_call_offers_it(
     screen = terminal()
     screen.answer("A run is not finished", "\x1b[B")
     screen.answer("answers.yaml holds answers of an earlier time", "")
-    screen.expect("(Enter: run-2)")
+    screen.answer("(Enter: run-2)", "")
+    screen.expect(CONFIRM)
+    screen.type("\x04")  # Ctrl-D
+    assert screen.end() == 130
+    assert "`advisor run run-2` starts it" in screen.seen
+    screen = terminal()
+    screen.answer("Runs are not finished", "\x1b[A")
+    screen.answer("answers.yaml holds answers of an earlier time", "")
+    screen.expect("(Enter: run-3)")
 
 
 def test_what_does_not_fit_is_said_with_the_way_on(terminal: Start, answered: Path) -> None:
