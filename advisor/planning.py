@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shlex
 from pathlib import Path
 
 from advisor.answers import Answers, write_answers
@@ -30,15 +32,17 @@ def make_plan(
     hardware: Hardware | None = None,
     settings: dict[str, dict[str, Setting]] | None = None,
     force: bool = False,
+    repeat_with: str | None = None,
 ) -> Plan:
     """Recommend, size and write the run folder `out`.
 
+    `repeat_with` is the command that does this again, for the report; None builds it from the settings.
     Raises: BadInput where an answer is missing or does not fit the data; DoesNotFit unless `force`.
     """
     recommendation = recommend(answers)
-    plan = build_run(
-        _request(answers, recommendation, settings or {}), hardware or hardware_for(answers), out, force
-    )
+    request = _request(answers, recommendation, settings or {})
+    request = request.model_copy(update={"repeat_with": repeat_with or _repeat_with(out, settings or {})})
+    plan = build_run(request, hardware or hardware_for(answers), out, force)
     write_answers(answers, out / ANSWERS)
     write_json(out / RECOMMENDATION, recommendation)
     return plan
@@ -74,6 +78,16 @@ def _request(
         seed=answers.seed,
         settings=settings,
     )
+
+
+def _repeat_with(out: Path, settings: dict[str, dict[str, Setting]]) -> str:
+    """The `advisor plan` command for the same plan."""
+    sets = [
+        f"--set {shlex.quote(f'{method}.{name}={json.dumps(setting.value)}')}"
+        for method, arguments in settings.items()
+        for name, setting in arguments.items()
+    ]
+    return " ".join([f"advisor plan {shlex.quote(str(out / ANSWERS))} -o again", *sets])
 
 
 def _least(*limits: float | None) -> float | None:

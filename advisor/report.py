@@ -299,12 +299,12 @@ def _repeat(m: Material) -> str:
 
 def repeat_commands(m: Material) -> str:
     """The commands that make this run again, and that look at it."""
-    return (
-        f"advisor plan {m.run_dir}/answers.yaml -o again   # the same answers, a fresh folder\n"
-        f"advisor run again\n"
-        f"advisor run {m.run_dir}                          # goes on where it was interrupted\n"
-        f"advisor ui {m.run_dir}                           # MLflow's page of this run"
-    )
+    lines = [m.plan.repeat_with or f"advisor plan {m.run_dir}/answers.yaml -o again"]
+    if not lines[0].startswith("advisor quickstart"):
+        lines.append("advisor run again")
+    lines.append(f"advisor run {m.run_dir}  # goes on where it was interrupted")
+    lines.append(f"advisor ui {m.run_dir}  # MLflow's page of this run")
+    return "\n".join(lines)
 
 
 def _section(title: str, body: str) -> str:

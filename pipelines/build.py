@@ -65,6 +65,7 @@ class PlanRequest(Record):
     max_gpu_hours: float | None = None
     max_usd: float | None = None
     seed: int = 0
+    repeat_with: str | None = None
     settings: dict[str, dict[str, Setting]] = {}
     """Method -> argument -> a value that the user set, and why."""
 
@@ -293,6 +294,7 @@ def _size_and_configure(
         tuning=fitted[0][0].tuning if len({d.tuning for d, _ in fitted}) == 1 else "mixed",
         hardware=hardware.message,
         seed=request.seed,
+        repeat_with=request.repeat_with,
         stages=tuple(planned),
         notes=tuple(notes),
     )

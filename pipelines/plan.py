@@ -40,6 +40,8 @@ class Plan(Record):
     tuning: str
     hardware: str
     seed: int
+    repeat_with: str | None = None
+    """The command that makes the same plan in another folder."""
     stages: tuple[PlannedStage, ...]
     notes: tuple[str, ...] = ()
 

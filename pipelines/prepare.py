@@ -19,6 +19,7 @@ from pipelines.datasets import (
     split_records,
 )
 from pipelines.methods import METHODS
+from pipelines.plain import as_plain
 
 Row = dict[str, Any]
 MAX_EVAL_ROWS = 200
@@ -82,6 +83,8 @@ def prepare_data(
     for kind, report in reports.items():
         name = Path(report.file).name
         notes += [f"{name}: {note}" for note in report.normalise]
+        if report.conversational and not chat:
+            notes.append(f"{name}: messages become plain text, since the model has no chat template")
         if report.warnings:
             first = report.warnings[0]
             notes.append(f"{name}: {len(report.warnings)} warnings on {kind}; the first: {first.reason}")
@@ -130,9 +133,12 @@ def _inspect(kind: str, source: str) -> DataReport:
 
 
 def _rows(source: str, report: DataReport, chat: bool) -> Iterator[Row]:
-    """Normalised rows; plain prompts as a user's turn where the model has a chat template."""
+    """Normalised rows, in turns where the model has a chat template and plain where it has none."""
     for row in read_normalised(source, report):
-        yield as_chat(row) if chat and not report.conversational else row
+        if report.conversational:
+            yield row if chat else as_plain(row)
+        else:
+            yield as_chat(row) if chat else row
 
 
 def as_chat(row: Row) -> Row:

@@ -1,5 +1,6 @@
 """A tiny model and task for tests that train for real on the CPU."""
 
+import functools
 import importlib
 import os
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.small import plan_small, run_advisor
 
 ROOT = Path(__file__).parent.parent
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -34,20 +37,19 @@ def task(tmp_path_factory) -> Path:
 @pytest.fixture
 def advisor(tmp_path):
     """Runs `advisor ARGS` as a real process in tmp_path, off a terminal."""
+    return functools.partial(run_advisor, tmp_path)
 
-    def run(*args: object, check: int | None = 0, timeout: float = 300, **env: str):
-        done = subprocess.run(
-            [sys.executable, "-m", "advisor", *map(str, args)],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        if check is not None:
-            assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
 
+@pytest.fixture
+def small_run(tmp_path, task) -> Path:
+    """Plans a small SFT → DAPO run in tmp_path/run; returns the folder."""
+    return plan_small(tmp_path, task, ("sft", "dapo"))
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory, task) -> Path:
+    """A small SFT → DAPO run that has finished, with its MLflow store beside it; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    run = plan_small(folder, task, ("sft", "dapo"))
+    run_advisor(folder, "run", "run")
     return run

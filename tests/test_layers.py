@@ -62,7 +62,9 @@ def test_training_code_is_only_imported_by_stage_processes():
         for path in modules(package):
             if path.is_relative_to(ROOT / "pipelines" / "training"):
                 continue
-            used = {name for name in imports(path, top_level_only=False) if name.startswith("pipelines.training")}
+            used = {
+                name for name in imports(path, top_level_only=False) if name.startswith("pipelines.training")
+            }
             assert not used, f"{path.relative_to(ROOT)} imports {used}"
 
 

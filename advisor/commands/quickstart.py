@@ -57,7 +57,8 @@ def _write_folder(out: Path, seed: int) -> None:
         _make_task(draft, seed)
         answers = _answers(draft, seed)
         typer.echo(show_recommendation(recommend(answers)), err=True)
-        plan = make_plan(answers, draft, settings=_settings())
+        again = f"advisor quickstart --seed {seed} -o again"
+        plan = make_plan(answers, draft, settings=_settings(), repeat_with=again)
         write_answers(_answers(out, seed), draft / ANSWERS)
         typer.echo(f"\n{show_plan(plan)}\n", err=True)
         if out.exists():

@@ -18,7 +18,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 CHARACTERS = "0123456789+=>;#"
 HELD_OUT = 400
-SHARE_WORKED = 0.4
+SHARE_WORKED = 0.455
+"""Of the rows drawn; 0.4 of those that are left once each row counts once."""
 SHARE_LUCKY = 0.3
 COPIES = 2
 

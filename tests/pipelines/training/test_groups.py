@@ -54,7 +54,7 @@ def build(task, rows, tmp_path):
             "seed": 0,
             **config,
         }
-        made = cls(
+        return cls(
             model=model,
             args=GRPOConfig(**settings),
             train_dataset=Dataset.from_list(data),
@@ -63,7 +63,6 @@ def build(task, rows, tmp_path):
             **({"num_task_rewards": 1} if cls is not GRPOTrainer else {}),
             **(trainer or {}),
         )
-        return made
 
     return make
 
@@ -138,12 +137,14 @@ def test_a_length_penalty_does_not_make_a_dead_group_look_alive(build):
     for batch in trainer.seen:
         prompts = trainer.processing_class.batch_decode(batch["prompt_ids"], skip_special_tokens=True)
         assert all(int(prompt[0]) % 2 == 0 for prompt in prompts)
-    assert all(e["frac_reward_zero_std"] == 0 for e in trainer.state.log_history if "frac_reward_zero_std" in e)
+    assert all(
+        e["frac_reward_zero_std"] == 0 for e in trainer.state.log_history if "frac_reward_zero_std" in e
+    )
 
 
 @pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
 def test_a_part_filled_batch_has_the_gradient_of_what_it_holds(build, loss_type):
-    """One group of four has signal. The rest tops up, and must count for nothing: neither in sum nor in mean."""
+    """One group of four has signal; the rest tops up and must count for nothing, in sum or in mean."""
 
     def one_group(prompts, completions, **kwargs):
         first = prompts[0]
