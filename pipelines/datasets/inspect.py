@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -262,7 +263,7 @@ class Inspector:
 
     def warn(self, index: int, reason: str) -> None:
         """Note a warning for the row at `index`; of each kind only the first are kept."""
-        kind = re.sub(r'"[^"]*"|<[^>]*>|\d+', "…", reason)
+        kind = warning_kind(reason)
         self.counts[kind] += 1
         kept = self.warnings.setdefault(kind, [])
         if len(kept) < MAX_WARNINGS:
@@ -291,14 +292,9 @@ class Inspector:
     def _finish(self, logs: list[ReadLog]) -> None:
         """Warnings that need all rows."""
         assert self.match is not None
-        duplicates = set()
-        for index, first in self.tally.repeats.duplicates():
-            duplicates.add(index)
-            self.warn(index, f"duplicate of {self._place_name(first, index)}")
+        self._warn_pairs(self.tally.repeats.duplicates(), "duplicate of {}")
         if self.gold:
-            for index, first in self.tally.repeats.conflicts():
-                if index not in duplicates:
-                    self.warn(index, f"same prompt as {self._place_name(first, index)} with another answer")
+            self._warn_pairs(self.tally.repeats.conflicts(), "same prompt as {} with another answer")
         self._finish_end_tokens()
         self._finish_long_prompts()
         for log in logs:
@@ -306,6 +302,18 @@ class Inspector:
                 index_of_place = self.places.index_of(log, place)
                 if index_of_place is not None:
                     self.warn(index_of_place, reason)
+
+    def _warn_pairs(self, pairs: tuple[array[int], array[int]], says: str) -> None:
+        """Warn about rows that belong to an earlier row; the first are named, all are counted."""
+        later, earlier = pairs
+        for index, first in zip(later[:MAX_WARNINGS], earlier[:MAX_WARNINGS], strict=True):
+            self.warn(index, says.format(self._place_name(first, index)))
+        self._count_more(says.format("line 1"), len(later), min(len(later), MAX_WARNINGS))
+
+    def _count_more(self, example: str, rows: int, listed: int) -> None:
+        """Count the rows of a kind of warning beyond those that were listed."""
+        if rows > listed:
+            self.counts[warning_kind(example)] += rows - listed
 
     def _finish_end_tokens(self) -> None:
         tally = self.tally
@@ -316,11 +324,19 @@ class Inspector:
             for index, token in tally.ended:
                 other = self._place_name(tally.unended[0], index)
                 self.warn(index, f"literal end token {token} in {part}; {other} has none")
+            self._count_more(
+                f"literal end token <> in {part}; line 1 has none", tally.ended_rows, len(tally.ended)
+            )
         else:
             first, token = tally.ended[0]
             for index in tally.unended:
                 other = self._place_name(first, index)
                 self.warn(index, f"no literal end token in {part}; {other} has {token}")
+            self._count_more(
+                f"no literal end token in {part}; line 1 has <>",
+                tally.rows - tally.ended_rows,
+                len(tally.unended),
+            )
 
     def _finish_long_prompts(self) -> None:
         counts = self.tally.lengths.get("prompt") or Counter()
@@ -375,6 +391,7 @@ class Inspector:
             normalise=self.steps(logs),
             warnings=self._warnings(),
             warning_counts=dict(self.counts),
+            kinds={name: kind for name, (kind, _) in self.kinds.items()},
             form=self.match.form.name,
             gold=self.gold,
             sample=samples[0] if samples else None,
@@ -408,6 +425,11 @@ class Inspector:
                 )
             )
         return warnings
+
+
+def warning_kind(reason: str) -> str:
+    """What all warnings of one kind have in common: their words without numbers and names."""
+    return re.sub(r'"[^"]*"|<[^>]*>|(?:line|row) \d+(?: of \S+)?|\d+', "…", reason)
 
 
 def inspect_source(
