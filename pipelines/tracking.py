@@ -38,6 +38,7 @@ from pipelines.runs import (
 
 EXPERIMENT = "advisor"
 SYNC_SECONDS = 1.0
+MAX_TAG = 5000
 MAX_METRICS = 1000
 """MLflow takes at most so many metrics in one batch."""
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
@@ -139,6 +140,9 @@ class Sync:
             if (self.run_dir / name).exists():
                 self.client.log_artifact(parent, str(self.run_dir / name))
         self._log_summary(parent, run)
+        if (self.run_dir / REPORT_TEXT).exists():  # MLflow shows it as the run's description
+            text = (self.run_dir / REPORT_TEXT).read_text(encoding="utf-8")
+            self.client.set_tag(parent, "mlflow.note.content", text[:MAX_TAG])
         self.client.set_terminated(parent, status=STATUS.get(run.status, "FAILED"))
         self.save(complete=run.status == "finished", error=None)
 
