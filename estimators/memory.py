@@ -159,29 +159,49 @@ def _phases(
     outside = final_norm_bytes(shape, setup, tokens)
     saved = saved_bytes(shape, setup, tokens)
     block = block_peak_bytes(shape, setup, tokens)
-    loss = loss_bytes(shape, setup, tokens, scored)
+    loss = loss_bytes(shape, setup, scored)
     head_gradient = _head_gradient_bytes(shape, setup)
     optimizer = find_optimizer(setup.optimizer)
     gathered = gathered_bytes(shape, setup)
     step = step_bytes(optimizer, trainable_params(shape, setup), trainable_dtype(setup))
     autocast = _autocast_cache_bytes(shape, setup)
+    held = 0.0 if setup.gradient_checkpointing else autocast
     phases = {
-        "loss": {**base, **kept, "autocast copies": autocast, "activations": saved + outside, "loss": loss},
+        "loss, forward": {
+            **base,
+            **kept,
+            "autocast copies": autocast,
+            "activations": saved + outside,
+            "loss": loss.forward,
+        },
+        "loss, backward": {
+            **base,
+            **kept,
+            "autocast copies": held,
+            "activations": saved + outside,
+            "loss": loss.backward,
+        },
         "backward, last layer": {
             **base,
             "gradients": kept.get("gradients", head_gradient),
-            "autocast copies": 0.0 if setup.gradient_checkpointing else autocast,
+            "autocast copies": held,
             "activations": saved + block,
         },
         "backward, first layer": {**base, "gradients": gradients, "activations": block},
+        "backward, embedding": {
+            **base,
+            "gradients": gradients,
+            "embedding's gradient": _embedding_gradient_bytes(shape, setup),
+        },
         "optimizer step": {
             **base,
             "gradients": gradients,
             "optimizer step": sharded(step, setup, ("zero1", "zero2", "zero3", "fsdp")),
         },
     }
-    for name in ("loss", "backward, last layer", "backward, first layer"):
-        phases[name]["gathered layers"] = gathered
+    for name, parts in phases.items():
+        if name != "optimizer step":
+            parts["gathered layers"] = gathered
     if workload.rollouts == "hf":
         phases["rollout"] = {**base, **kept, **_generation(shape, setup), "gathered layers": gathered}
     elif workload.rollouts == "vllm-colocate" and setup.vllm_sleep:
@@ -219,19 +239,33 @@ def _head_gradient_bytes(shape: ModelShape, setup: Setup) -> float:
     return shape.vocab * shape.hidden * BYTES_PER_ELEMENT[setup.weights_dtype]
 
 
-def _autocast_cache_bytes(shape: ModelShape, setup: Setup) -> float:
-    """Autocast keeps a narrow copy of every trained fp32 weight from its first use to the end of the forward
-    pass.
+def _embedding_gradient_bytes(shape: ModelShape, setup: Setup) -> float:
+    """The embedding's gradient while it is added to what is there already.
 
-    The copies are graph nodes' saved tensors, so they live into the backward pass. Frozen weights are not
-    cached: autocast caches only leaves that require a gradient; adapters are.
+    A tied matrix gets a gradient from either end, and autograd adds them into a third tensor; with accumulation
+    the sum exists besides the one of earlier micro-batches.
     """
-    if setup.autocast == "none" or trainable_dtype(setup) != "fp32":
+    if setup.tuning != "full":
         return 0.0
-    if setup.tuning == "full":
-        matrices = sum(block.count * (block.params - block.norm_params) for block in shape.blocks)
-        return 2.0 * matrices
-    return 2.0 * trainable_params(shape, setup)
+    copies = (2 if shape.tied else 0) + (1 if setup.gradient_accumulation > 1 else 0)
+    return copies * _head_gradient_bytes(shape, setup)
+
+
+def _autocast_cache_bytes(shape: ModelShape, setup: Setup) -> float:
+    """Narrow copies of fp32 weights under autocast, at the end of the forward pass.
+
+    Autocast caches a copy of every trained fp32 weight until the forward pass ends. Without checkpointing the
+    graph also keeps those of frozen weights, which the gradients of activations need.
+    """
+    if setup.autocast == "none":
+        return 0.0
+    total = 0.0
+    keeps_all = setup.tuning == "full" or not setup.gradient_checkpointing
+    if setup.weights_dtype == "fp32" and setup.tuning != "qlora" and keeps_all:
+        total += 2.0 * sum(block.count * (block.params - block.norm_params) for block in shape.blocks)
+    if setup.tuning != "full" and setup.adapter_dtype == "fp32":
+        total += 2.0 * trainable_params(shape, setup)
+    return total
 
 
 def _generation(shape: ModelShape, setup: Setup) -> dict[str, float]:

@@ -14,7 +14,7 @@ from estimators.record import Record
 
 Tuning = Literal["full", "lora", "qlora"]
 Dtype = Literal["fp32", "bf16", "fp16"]
-Loss = Literal["full-logits", "chunked", "fused"]
+Loss = Literal["full-logits", "full-logits-kept", "chunked", "fused"]
 Reference = Literal["none", "adapter-off", "copy", "precomputed"]
 Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
 Attention = Literal["flash", "sdpa", "eager"]
