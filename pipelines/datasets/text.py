@@ -1,0 +1,62 @@
+"""Encodings: UTF-8 or an error that names the line and what the file seems to be."""
+
+from __future__ import annotations
+
+import codecs
+
+from pipelines.datasets.errors import DataError, excerpt
+from pipelines.datasets.rows import ReadLog
+
+UTF8_BOM = codecs.BOM_UTF8
+# UTF-32 little endian starts with the mark of UTF-16, so it is tried first
+WIDE_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+SAVE_AS_UTF8 = "save the file as UTF-8 (iconv -f {} -t utf-8)"
+
+
+def check_marks(head: bytes, log: ReadLog) -> None:
+    """Raise where the first bytes are UTF-16 or UTF-32, with or without a mark."""
+    for mark, name in WIDE_MARKS:
+        if head.startswith(mark):
+            raise log.error(f"not UTF-8: {name} byte order mark", 1, remedy=SAVE_AS_UTF8.format(name.lower()))
+    if len(head) >= 4 and head[:64].count(0) * 3 >= len(head[:64]):
+        name = "UTF-16" if head[:64].count(0) * 8 <= len(head[:64]) * 5 else "UTF-32"
+        raise log.error(
+            f"not UTF-8: looks like {name} without a byte order mark", 1, remedy=SAVE_AS_UTF8.format("utf-16")
+        )
+
+
+def decode(data: bytes, log: ReadLog, first_line: int = 1) -> str:
+    """`data` as text; DataError with the physical line and column of the first byte that is not UTF-8."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise not_utf8(data, error, log, first_line) from None
+
+
+def not_utf8(data: bytes, error: UnicodeDecodeError, log: ReadLog, first_line: int) -> DataError:
+    """The error for a byte that is not UTF-8."""
+    line = first_line + data.count(b"\n", 0, error.start)
+    start = data.rfind(b"\n", 0, error.start) + 1
+    end = data.find(b"\n", error.start)
+    text = data[start : len(data) if end < 0 else end]
+    column = len(data[start : error.start].decode("utf-8", "replace")) + 1
+    byte = data[error.start]
+    if byte >= 0xA0 or byte in _WINDOWS_1252:
+        guess, codec = "Latin-1 or Windows-1252", "cp1252"
+    else:
+        guess, codec = "another encoding", "ENCODING"
+    return log.error(
+        f"not UTF-8: byte 0x{byte:02X} (looks like {guess})",
+        line,
+        column=column,
+        text=excerpt(text.decode("latin-1"), column),
+        remedy=SAVE_AS_UTF8.format(codec),
+    )
+
+
+_WINDOWS_1252 = frozenset(range(0x80, 0xA0)) - {0x81, 0x8D, 0x8F, 0x90, 0x9D}

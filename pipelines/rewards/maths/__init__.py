@@ -1,0 +1,1 @@
+"""Whether a completion reaches the gold answer of a mathematics problem."""

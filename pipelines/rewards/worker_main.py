@@ -1,0 +1,63 @@
+"""The program of one worker: reads a JSON job per line from stdin, answers a JSON line, under hard limits.
+
+Run by `pipelines.rewards.workers` as `python -I worker_main.py MEMORY_BYTES`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def handle(job: dict[str, Any]) -> Any:
+    """The answer to one job."""
+    if job["kind"] == "math":
+        from pipelines.rewards.maths.engine import judge
+
+        return judge(job["gold"], job["pred"])
+    if job["kind"] == "json_schema":
+        from pipelines.rewards.structured import judge_here
+
+        return judge_here(job)
+    if job["kind"] == "reasoning_gym":
+        from pipelines.rewards.reasoning_gym_scoring import score_here
+
+        return score_here(job)
+    raise ValueError(job["kind"])
+
+
+def main() -> None:
+    """Answer jobs until stdin closes, that is, until the parent is gone."""
+    memory_bytes = int(sys.argv[1])
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 1)
+    sys.setrecursionlimit(3000)
+    from pipelines.rewards.maths import engine  # noqa: F401  (imported before the clock of the first job starts)
+
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answers.write(b'"ready"\n')
+    for line in sys.stdin.buffer:
+        job = json.loads(line)
+        # the parent's clock ends a hang; this one does where the parent has died meanwhile (default action:
+        # die)
+        signal.setitimer(signal.ITIMER_REAL, 2 * job["limit_s"] + 1)
+        try:
+            answer = handle(job)
+        except (MemoryError, RecursionError):
+            answer = None
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"[:500]}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        answers.write(json.dumps(answer).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()
