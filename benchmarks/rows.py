@@ -4,13 +4,14 @@ A row of `tests/cases/measured/memory.csv` has a complete configuration when all
 
 1. It was measured: rows marked secondary, unverified, estimated, computed or summed are out.
 2. One GPU, nothing offloaded.
-3. Model, tuning, tokens per sequence, micro-batch, checkpointing and precision are stated, the LoRA rank and targets
-   too, and for full tuning the optimizer.
-4. Every sequence has the stated length: padded, packed or synthetic. Peaks over real texts that are only cut at
-   that length depend on which texts came.
+3. Model, tuning, tokens per sequence, micro-batch, checkpointing and precision are stated, the LoRA rank and
+targets too, and for full tuning the optimizer.
+4. Every sequence has the stated length: padded, packed or synthetic. Peaks over real texts that are only cut
+at that length depend on which texts came.
 5. Modules and loss are those of transformers and PEFT: no other kernels (Unsloth, Liger), no other model code
    (LitGPT, torchtune, prime-rl, Qwen's own first version), no compilation, no GaLore.
-6. What was read is stated: allocated, reserved or the process. Rounded to whole GB is out: half a GB is up to 10 %.
+6. What was read is stated: allocated, reserved or the process. Rounded to whole GB is out: half a GB is up to
+10 %.
 
 Sources are held out whole: `source` is what a row is grouped by.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from estimators.adapters import is_target
+from estimators.adapters import adapts_experts, is_target
 from estimators.shapes import Block, Linear, ModelShape
 from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Setup
@@ -29,7 +29,7 @@ class Dtypes(NamedTuple):
     """What the attention kernel reads and writes; autocast narrows it."""
 
 
-def dtypes(setup: Setup) -> Dtypes:
+def dtypes(shape: ModelShape, setup: Setup) -> Dtypes:
     """Which dtypes flow through a layer.
 
     fp32 weights or a model prepared for k-bit training keep the residual stream in fp32. bitsandbytes returns
@@ -42,13 +42,16 @@ def dtypes(setup: Setup) -> Dtypes:
     compute = 2 if autocast else residual
     if setup.tuning == "qlora":
         compute = residual
-    return Dtypes(residual, residual, compute, 2 if autocast else compute)
+    # CUDA's autocast runs nn.LayerNorm in fp32 and leaves its result so
+    normed = 4 if autocast and shape.norm == "layer" else residual
+    return Dtypes(residual, normed, compute, 2 if autocast else compute)
 
 
 EAGER_COPIES = 1.4
 """Score matrices in the compute dtype that a GPU holds at softmax's backward beyond those that a trace sees.
 
-Measured: T4, TinyLlama with eager attention, 2 × 2,048 tokens (14.8 against 12 bytes per pair; 17.9 in fp32)."""
+Measured: T4, TinyLlama with eager attention, 2 × 2,048 tokens (14.8 against 12 bytes per pair; 17.9 in
+fp32)."""
 
 
 class LayerBytes(NamedTuple):
@@ -64,11 +67,11 @@ class LayerBytes(NamedTuple):
 
 def layer_bytes_per_token(shape: ModelShape, block: Block, setup: Setup) -> LayerBytes:
     """Bytes per token that one layer of `block` saves for backward, without checkpointing."""
-    kind = dtypes(setup)
+    kind = dtypes(shape, setup)
     norms = _norms(shape, block, setup, kind)
     first = norms / 2 if block.num_norms > 1 else norms
     attention = first + _qk_norm(block, setup, kind) + _attention(block, kind)
-    feed_forward = norms - first + _feed_forward(block, kind) + _experts(shape, block, setup, kind)
+    feed_forward = norms - first + _feed_forward(block, setup, kind) + _experts(shape, block, setup, kind)
     return LayerBytes(
         attention + _inputs(block.attention, block, setup, kind) + _ranks(block.attention, block, setup),
         feed_forward
@@ -108,7 +111,11 @@ def _attention(block: Block, kind: Dtypes) -> float:
     if block.mixer == "recurrent":
         return kind.attention * (block.q_width + block.k_width + block.v_width + 4 * block.out_width)
     widths = block.q_width + block.k_width + block.v_width + block.out_width
-    return kind.attention * widths + 4 * block.heads
+    whole = 0
+    if sum(linear.matches == "qkv" for linear in block.attention) == 1:
+        # the saved values are a view that keeps the whole fused product
+        whole = kind.compute * (block.q_width + block.k_width)
+    return kind.attention * widths + 4 * block.heads + whole
 
 
 def _inputs(linears: tuple[Linear, ...], block: Block, setup: Setup, kind: Dtypes) -> float:
@@ -145,10 +152,14 @@ def _group_inputs(members: list[Linear], block: Block, setup: Setup, kind: Dtype
     return readers * wanted * width
 
 
-def _feed_forward(block: Block, kind: Dtypes) -> float:
+def _feed_forward(block: Block, setup: Setup, kind: Dtypes) -> float:
     """Gate, up and the activated gate of a gated layer; the activation's input otherwise."""
     if not block.ffn_width:
         return 0
+    if block.python_gelu:
+        # gelu_new: its input, the fp32 copy for the power, tanh, 1 + tanh, and half the input
+        wide = 4 if setup.autocast != "none" else kind.compute
+        return (2 * kind.compute + (3 if wide > kind.compute else 2) * wide) * block.ffn_width
     return (3 if block.gated else 1) * kind.compute * block.ffn_width
 
 
@@ -181,16 +192,17 @@ def _expanded(block: Block, kind: Dtypes) -> float:
     return kind.attention * 2 * (block.q_width - block.k_width)
 
 
-def eager_bytes(block: Block, setup: Setup, tokens: int) -> float:
+def eager_bytes(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> float:
     """Extra bytes of one layer with eager attention: the scores after the softmax.
 
-    6 bytes per head and pair of positions: the fp32 softmax, and its narrow copy that multiplies the values. A
-    sliding window does not shrink them.
+    6 bytes per head and pair of positions: the fp32 softmax, and its narrow copy that multiplies the values.
+    A sliding window does not shrink them.
     """
     if setup.attention != "eager" or block.mixer != "attention":
         return 0
-    kind = dtypes(setup)
-    scores = (4 if kind.attention == 4 else 6) * block.heads * setup.length
+    kind = dtypes(shape, setup)
+    scores = (4 if kind.attention == 4 else 6) + shape.score_copies * kind.attention
+    scores *= block.heads * setup.length
     return scores * tokens
 
 
@@ -200,46 +212,52 @@ def saved_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
     With checkpointing only each layer's input, once in the residual stream's dtype.
     """
     if setup.gradient_checkpointing:
-        return dtypes(setup).residual * shape.num_layers * shape.hidden * tokens
+        return dtypes(shape, setup).residual * shape.num_layers * shape.hidden * tokens
     return sum(block.count * _saved_once(shape, block, setup, tokens) for block in shape.blocks)
 
 
 def _saved_once(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> float:
-    return layer_bytes_per_token(shape, block, setup).total * tokens + eager_bytes(block, setup, tokens)
+    merged = 0.0
+    if setup.tuning != "full" and adapts_experts(block, setup.lora_targets):
+        # PEFT adds the adapters' product to whole expert matrices; the sum is needed for backward (traced)
+        merged = 2.0 * block.expert_params
+    own = layer_bytes_per_token(shape, block, setup).total * tokens
+    return own + eager_bytes(shape, block, setup, tokens) + merged
 
 
-def block_peak_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
-    """Bytes that one layer needs at most while its backward pass runs, beyond what stays saved.
+def block_peak_bytes(shape: ModelShape, setup: Setup, tokens: int, first: bool) -> float:
+    """Bytes that one layer needs at most while its backward pass runs, beyond what other layers have saved.
 
     Two moments can be the highest: the feed-forward's backward, when the whole layer is still saved, and
-    attention's, when scores have gradients. With checkpointing the layer's activations are made again first.
+    attention's, when scores have gradients. With checkpointing the layer's activations are made again first;
+    for the `first` layer, whose backward is the last, they are all that is left.
     """
-    return max(_block_peak(shape, block, setup, tokens) for block in shape.blocks)
+    own = first or setup.gradient_checkpointing
+    return max(_block_peak(shape, block, setup, tokens, own) for block in shape.blocks)
 
 
-def _block_peak(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> float:
-    again = _saved_once(shape, block, setup, tokens) if setup.gradient_checkpointing else 0.0
-    feed_forward = again + feed_forward_gradients(shape, block, setup) * tokens
+def _block_peak(shape: ModelShape, block: Block, setup: Setup, tokens: int, own: bool) -> float:
+    saved = _saved_once(shape, block, setup, tokens) if own else 0.0
+    feed_forward = saved + feed_forward_gradients(shape, block, setup) * tokens
     attention = 0.0
     if setup.attention == "eager" and block.mixer == "attention":
-        own = layer_bytes_per_token(shape, block, setup).attention if setup.gradient_checkpointing else 0.0
-        kind = dtypes(setup)
+        kind = dtypes(shape, setup)
+        kept = layer_bytes_per_token(shape, block, setup).attention if own else 0.0
         # softmax_backward: the saved softmax, its incoming gradient and its outgoing one, all fp32
-        scores = (12 if setup.gradient_checkpointing else 8) + (
-            EAGER_COPIES if setup.on_gpu else 0
-        ) * kind.attention
-        scores *= block.heads * setup.length
-        attention = (own + scores + _expanded(block, kind) + 6 * shape.hidden) * tokens
+        copies = shape.score_copies + (EAGER_COPIES if setup.on_gpu else 0)
+        scores = (12 if own else 8) + copies * kind.attention
+        pairs = scores * block.heads * setup.length
+        attention = (kept + pairs + _expanded(block, kind) + 6 * shape.hidden) * tokens
     return max(feed_forward, attention) + _weight_temporaries(block, setup)
 
 
 def feed_forward_gradients(shape: ModelShape, block: Block, setup: Setup) -> float:
     """Bytes per token of gradients inside the feed-forward, net of saved tensors they have freed.
 
-    The gradients of gate, up and product minus the product that was saved for the down matrix. fp32 adapters on
-    a narrow base add fp32 copies on their way. Traced on Llama-like layers with I = 3H to 5.4H.
+    The gradients of gate, up and product minus the product that was saved for the down matrix. fp32 adapters
+    on a narrow base add fp32 copies on their way. Traced on Llama-like layers with I = 3H to 5.4H.
     """
-    kind = dtypes(setup)
+    kind = dtypes(shape, setup)
     width = max(block.ffn_width, block.experts_per_token * block.expert_width)
     hidden = shape.hidden
     if _trains(setup):
@@ -253,11 +271,15 @@ def feed_forward_gradients(shape: ModelShape, block: Block, setup: Setup) -> flo
 
 
 def _weight_temporaries(block: Block, setup: Setup) -> float:
-    """Gradient of the largest matrix before it is accumulated, and autocast's copies of this layer's weights."""
+    """Gradient of the largest matrix before it is accumulated, and autocast's copies of this layer's
+    weights."""
     total = 0.0
     largest = max((linear.weights for linear in block.linears), default=0)
     if _trains(setup):
         total += max(largest, block.expert_params // 2) * BYTES_PER_ELEMENT[setup.weights_dtype]
     if setup.autocast != "none" and setup.weights_dtype == "fp32" and setup.tuning != "qlora":
         total += 2.0 * (sum(linear.weights for linear in block.linears) + block.expert_params)
+    if not _trains(setup) and adapts_experts(block, setup.lora_targets):
+        # the adapters' product in fp32, and the gradient of the sum (traced)
+        total += 5.0 * block.expert_params
     return total

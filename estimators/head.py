@@ -41,12 +41,13 @@ def _head_gradient(shape: ModelShape, setup: Setup) -> tuple[float, float]:
 
 
 def _fused(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
-    """TRL 1.16's fused head: one tile of logits, and the hidden states' gradient in fp32 and in their own dtype.
+    """TRL 1.16's fused head: one tile of logits, and the hidden states' gradient in fp32 and in their own
+    dtype.
 
     A trained head adds its gradient in fp32; where weights are narrower, the cast copy too. Source:
     trl/kernels/chunked_logprob.py, ChunkedLogProbFunction.backward.
     """
-    kind = dtypes(setup)
+    kind = dtypes(shape, setup)
     tile = float(min(scored, FUSED_TOKENS) * FUSED_VOCAB * kind.attention)
     if kind.attention == 2 and setup.weights_dtype == "fp32":
         tile += 2 * FUSED_VOCAB * shape.hidden
@@ -71,13 +72,14 @@ def _chunked(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
 def _full(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
     """All logits at once: Hugging Face's `ForCausalLMLoss`, per token and entry of the vocabulary.
 
-    Narrow logits (2) + fp32 copy (4) + log-softmax (4) forward; backward frees the narrow ones and adds the fp32
-    gradient: 12 (traced). fp32 logits need no copy: 8 forward, 12 backward; behind an fp32 head that reads
-    narrow hidden states (k-bit preparation) 16 were measured. Later the head's gradient meets narrow ones.
-    A hand-written loop that holds the model's outputs through backward (`full-logits-kept`) keeps the logits too.
+    Narrow logits (2) + fp32 copy (4) + log-softmax (4) forward; backward frees the narrow ones and adds the
+    fp32 gradient: 12 (traced). fp32 logits need no copy: 8 forward, 12 backward; behind an fp32 head that
+    reads narrow hidden states (k-bit preparation) 16 were measured. Later the head's gradient meets narrow
+    ones. A hand-written loop that holds the model's outputs through backward (`full-logits-kept`) keeps the
+    logits too.
     """
     entries = float(shape.vocab * scored)
-    kind = dtypes(setup)
+    kind = dtypes(shape, setup)
     head = shape.vocab * shape.hidden
     copied = 2.0 * head if setup.weights_dtype == "fp32" and kind.attention == 2 else 0.0
     wide, _ = _head_gradient(shape, setup)
@@ -92,6 +94,6 @@ def _full(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
 
 def final_norm_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
     """The last norm, saved from forward to backward: fp32 input, normalised input, and its output."""
-    kind = dtypes(setup)
+    kind = dtypes(shape, setup)
     normalised = kind.residual if setup.tuning == "full" else 0
     return (4 + normalised + kind.normed) * shape.hidden * tokens

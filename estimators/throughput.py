@@ -170,10 +170,10 @@ def stage_seconds(
         floor / 4,
     )
     micro_steps = schedule.steps * schedule.gradient_accumulation
-    parts = {"training": micro * micro_steps}
-    if workload.reference in ("adapter-off", "copy", "precomputed"):
+    parts = {"training": micro * micro_steps} if workload.trains else {}
+    if workload.trains and workload.reference in ("adapter-off", "copy", "precomputed"):
         parts["reference"] = forward * micro_steps
-    if workload.rollouts != "none":
+    if workload.trains and workload.rollouts != "none":
         if workload.rescores_rollouts:
             parts["rescoring"] = forward * micro_steps
         sequences = setup.micro_batch * schedule.micro_batches_per_generation
@@ -182,11 +182,12 @@ def stage_seconds(
         once = decode_seconds(shape, setup, speed, sequences, setup.completion_length, fast)
         parts["rollouts"] = once * rounds
     if schedule.eval_completions and schedule.eval_tokens:
-        batch = min(schedule.eval_completions, 64)
+        batch = min(schedule.eval_completions, 64 if workload.trains else setup.micro_batch)
         once = decode_seconds(shape, setup, speed, batch, schedule.eval_tokens, False)
         parts["evaluation"] = once * schedule.eval_completions / batch
-    parts["trainer overhead"] = speed.step_seconds * schedule.steps
-    parts["optimizer and communication"] = schedule.steps * _step_seconds(shape, setup, speed)
+    if workload.trains:
+        parts["trainer overhead"] = speed.step_seconds * schedule.steps
+        parts["optimizer and communication"] = schedule.steps * _step_seconds(shape, setup, speed)
     parts["start, loading and saving"] = _loading_seconds(shape, setup, schedule)
     total = sum(parts.values())
     return Seconds(

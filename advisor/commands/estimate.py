@@ -16,7 +16,7 @@ from estimators.units import duration, gib
 
 if TYPE_CHECKING:
     from estimators.hardware import Hardware
-    from pipelines.sizing import StageRequest, StageSize
+    from pipelines.sizing import StageRequest, StageSize, Trace
 
 app = new_app()
 
@@ -57,13 +57,14 @@ def estimate(
     vllm_enable_sleep_mode: bool | None = typer.Option(None, "--vllm-enable-sleep-mode"),
     rows: str | None = typer.Option(None, "--from", help="JSON lines of these keys; one answer a line."),
     fit: bool = typer.Option(False, "--fit", help="Find the cheapest changes that make it fit."),
+    trace: bool = typer.Option(False, "--trace", help="Run the real step on fake tensors (10 to 20 s)."),
     as_json: bool = typer.Option(False, "--json", help="One JSON document on stdout."),
 ) -> None:
     """Memory per GPU, time and cost of one training stage. Exit code 1 where it does not fit."""
     given = {
         key: value
         for key, value in locals().items()
-        if value is not None and key not in ("rows", "fit", "as_json")
+        if value is not None and key not in ("rows", "fit", "trace", "as_json")
     }
     if rows is not None:
         raise typer.Exit(_many(Path(rows), given))
@@ -75,13 +76,20 @@ def estimate(
     hardware = read_hardware()
     if fit:
         raise typer.Exit(_fit(request, hardware, as_json))
-    from pipelines.sizing import size_stage
+    from pipelines.sizing import size_stage, trace_stage
 
-    size = size_stage(request, hardware)
+    traced = None
+    if trace:
+        size, traced = trace_stage(request, hardware)
+    else:
+        size = size_stage(request, hardware)
     if as_json:
-        typer.echo(json.dumps(size.model_dump()))
+        answer = size.model_dump() | ({"trace": traced.model_dump()} if traced else {})
+        typer.echo(json.dumps(answer))
     else:
         _show(request, size)
+        if traced:
+            _show_trace(traced)
     raise typer.Exit(1 if size.verdict == "does-not-fit" else 0)
 
 
@@ -142,6 +150,14 @@ def _fit(request: StageRequest, hardware: Hardware, as_json: bool) -> int:
         typer.echo(f"    gives up {change.gives_up}")
     _show(result.request, result.size)
     return 0
+
+
+def _show_trace(traced: Trace) -> None:
+    ratio = traced.closed_form_bytes / traced.allocated_bytes
+    typer.echo(f"Traced in {traced.seconds:.0f} s: {gib(traced.allocated_bytes)} allocated at the peak")
+    typer.echo(f"  closed form of the same step: {gib(traced.closed_form_bytes)} ({ratio:.3f} of it)")
+    for part in traced.composed:
+        typer.echo(f"  not traced: {part}")
 
 
 SENTENCES = {

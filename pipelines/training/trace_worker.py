@@ -1,16 +1,18 @@
 """The peak of a real training step, found without a GPU: the step runs on fake tensors that hold no data.
 
-`python -m pipelines.training.trace_worker` reads one JSON request on stdin and prints one JSON answer. The model,
-the adapter, the checkpointing, the fused output head and AdamW are those of transformers, PEFT, TRL and torch; only
-the kernels do nothing. Every tensor's storage is counted from its birth to its death, as CUDA's allocator would
-(multiples of 512 bytes).
+`python -m pipelines.training.trace_worker` reads one JSON request on stdin and prints one JSON answer. The
+model, the adapter, the checkpointing, the fused output head and AdamW are those of transformers, PEFT, TRL
+and torch; only the kernels do nothing. Every tensor's storage is counted from its birth to its death, as
+CUDA's allocator would (multiples of 512 bytes).
 
 What differs from a GPU, and how it is met:
-- fake tensors look like tracing to transformers, which then builds an S×S mask: that detection is switched off;
-- TRL's Triton kernels have no fake implementation: the two tile functions are replaced by ones that do nothing,
-  which is what they allocate;
+- fake tensors look like tracing to transformers, which then builds an S×S mask: that detection is switched
+off; - TRL's Triton kernels have no fake implementation: the two tile functions are replaced by ones that do
+nothing, which is what they allocate;
 - boolean indexing needs data: the scored positions are the last of each sequence and are cut by slicing;
-- autocast is entered for the CPU, whose list of operations differs a little from CUDA's.
+- autocast is entered for the CPU; layer norms and powers, which only CUDA's list runs in fp32, are widened
+here; - dropout inside attention makes the CPU kernel fall back to S×S scores, so every dropout is set to 0;
+- grouped matrix products take bf16 only on a CPU, so a mixture of experts with fp32 weights cannot be traced.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Tracker(TorchDispatchMode):
+class Tracker(TorchDispatchMode):  # type: ignore[misc]
     """Counts the bytes of all live storages, and their peak in every phase."""
 
     def __init__(self) -> None:
@@ -78,6 +81,21 @@ class Tracker(TorchDispatchMode):
         return out
 
 
+class CudaAutocast(TorchFunctionMode):  # type: ignore[misc]
+    """Runs in fp32 what CUDA's autocast does and the CPU's does not: layer norms and powers."""
+
+    WIDE = (torch.nn.functional.layer_norm, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in self.WIDE and torch.is_autocast_enabled("cpu"):
+            args = tuple(arg.float() if isinstance(arg, torch.Tensor) else arg for arg in args)
+            kwargs = {
+                name: value.float() if isinstance(value, torch.Tensor) else value
+                for name, value in (kwargs or {}).items()
+            }
+        return func(*args, **(kwargs or {}))
+
+
 def build(request: dict[str, Any]) -> torch.nn.Module:
     """The model on the meta device, with its adapter and the fused head as TRL would attach them."""
     from transformers import AutoModelForCausalLM
@@ -86,11 +104,14 @@ def build(request: dict[str, Any]) -> torch.nn.Module:
     values = {key: value for key, value in request["config"].items() if key not in ("torch_dtype", "dtype")}
     config = CONFIG_MAPPING[values.pop("model_type")](**values)
     config.use_cache = False
+    for name in ("attention_dropout", "hidden_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop"):
+        if hasattr(config, name):
+            setattr(config, name, 0.0)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(
             config,
             dtype=DTYPES[request["weights_dtype"]],
-            attn_implementation="eager" if request["attention"] == "eager" else "sdpa",
+            attn_implementation="eager" if request["attention"] == "eager" else None,
         )
     if request["gradient_checkpointing"]:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -98,10 +119,8 @@ def build(request: dict[str, Any]) -> torch.nn.Module:
         from peft import LoraConfig, get_peft_model
 
         names = request["lora_modules"]
-        adapter = LoraConfig(
-            r=request["lora_rank"], lora_alpha=2 * request["lora_rank"], target_modules=names, lora_dropout=0.0,
-            task_type="CAUSAL_LM",
-        )  # fmt: skip
+        rank = request["lora_rank"]
+        adapter = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=names, task_type="CAUSAL_LM")
         if request["gradient_checkpointing"]:
             model.enable_input_require_grads()
         model = get_peft_model(model, adapter, autocast_adapter_dtype=request["adapter_dtype"] == "fp32")
@@ -118,7 +137,7 @@ def materialise(model: torch.nn.Module) -> None:
                 if id(parameter) not in made:
                     empty = torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")
                     made[id(parameter)] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
-                module._parameters[name] = made[id(parameter)]  # type: ignore[assignment]
+                module._parameters[name] = made[id(parameter)]
         for name, buffer in list(module._buffers.items()):
             if buffer is not None and buffer.device.type == "meta":
                 module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
@@ -211,9 +230,9 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
             if iteration == 1:
                 tracker.peaks.clear()
             for _ in range(2 if request["gradient_accumulation"] > 1 else 1):
-                with tracker.during("forward"), autocast:
+                with tracker.during("forward"), autocast, CudaAutocast():
                     loss = loss_of(model, reference, ids, request)
-                with tracker.during("backward"):
+                with tracker.during("backward"), CudaAutocast():
                     loss.backward()
                 del loss
             with tracker.during("optimizer step"):
