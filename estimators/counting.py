@@ -111,7 +111,8 @@ def _decoder_layers(model: Any, num_layers: int) -> list[Any]:
     ]
     if not lists:
         raise ValueError(f"no list of {num_layers} decoder layers was found")
-    return list(max(lists, key=lambda m: sum(p.numel() for p in m.parameters())))
+    largest: Any = max(lists, key=lambda m: sum(p.numel() for p in m.parameters()))
+    return list(largest)
 
 
 MATCHES = {"q": "qkv", "k": "qkv", "v": "qkv", "qkv": "qkv", "o": "out", "out": "out", "dense": "out",
