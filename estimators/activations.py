@@ -159,7 +159,8 @@ def _feed_forward(block: Block, setup: Setup, kind: Dtypes) -> float:
     if block.python_gelu:
         # gelu_new: its input, the fp32 copy for the power, tanh, 1 + tanh, and half the input
         wide = 4 if setup.autocast != "none" else kind.compute
-        return (2 * kind.compute + (3 if wide > kind.compute else 2) * wide) * block.ffn_width
+        narrow_and_wide = (1, 3) if wide > kind.compute else (2, 2)
+        return (narrow_and_wide[0] * kind.compute + narrow_and_wide[1] * wide) * block.ffn_width
     return (3 if block.gated else 1) * kind.compute * block.ffn_width
 
 
@@ -201,8 +202,10 @@ def eager_bytes(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> f
     if setup.attention != "eager" or block.mixer != "attention":
         return 0
     kind = dtypes(shape, setup)
-    scores = (4 if kind.attention == 4 else 6) + shape.score_copies * kind.attention
-    scores *= block.heads * setup.length
+    per_pair = 4.0 if kind.attention == 4 else 6.0
+    if shape.narrow_softmax:
+        per_pair = 1.35 * kind.attention
+    scores = per_pair * block.heads * setup.length
     return scores * tokens
 
 
@@ -244,8 +247,9 @@ def _block_peak(shape: ModelShape, block: Block, setup: Setup, tokens: int, own:
         kind = dtypes(shape, setup)
         kept = layer_bytes_per_token(shape, block, setup).attention if own else 0.0
         # softmax_backward: the saved softmax, its incoming gradient and its outgoing one, all fp32
-        copies = shape.score_copies + (EAGER_COPIES if setup.on_gpu else 0)
-        scores = (12 if own else 8) + copies * kind.attention
+        copies = EAGER_COPIES if setup.on_gpu else 0.0
+        wide = 3.25 * kind.attention if shape.narrow_softmax else 12.0
+        scores = wide * (1 if own else 2 / 3) + copies * kind.attention
         pairs = scores * block.heads * setup.length
         attention = (kept + pairs + _expanded(block, kind) + 6 * shape.hidden) * tokens
     return max(feed_forward, attention) + _weight_temporaries(block, setup)

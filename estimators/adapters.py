@@ -24,6 +24,11 @@ def is_target(linear: Linear, block: Block, targets: LoraTargets) -> bool:
     return in_attention and (linear.name in QUERY_VALUE or (linear.matches == "qkv" and _is_fused(block)))
 
 
+def target_names(shape: ModelShape, targets: LoraTargets) -> list[str]:
+    """The `target_modules` that PEFT matches by the end of a module's name."""
+    return sorted({linear.name for block, linear in shape.linears() if is_target(linear, block, targets)})
+
+
 def _is_fused(block: Block) -> bool:
     return sum(linear.matches == "qkv" for linear in block.attention) == 1
 

@@ -47,13 +47,13 @@ class Family(Record):
     head_dim_default: int = 0
     tied_default: bool = False
     sdpa: bool = True
-    score_copies: int = 0
+    narrow_softmax: bool = False
     parallel: bool = False
     """Attention and feed-forward read one norm's output."""
 
 
 LLAMA = Family()
-GEMMA2 = Family(sdpa=False, score_copies=1, norms=4, tied_default=True, mlp_bias=False, head_dim_default=256)
+GEMMA2 = Family(sdpa=False, norms=4, tied_default=True, mlp_bias=False, head_dim_default=256)
 LAYER_NORM = {"norm": "layer", "qkv_bias": True, "out_bias": True, "mlp_bias": True}
 
 FAMILIES: dict[str, Family] = {
@@ -67,7 +67,8 @@ FAMILIES: dict[str, Family] = {
     "mixtral": Family(qkv_bias=False, out_bias=False, mlp_bias=False, moe=True, adapted_experts=True),
     "olmoe": Family(qk_norm="width", mlp_bias=False, moe=True, adapted_experts=True),
     "gpt_oss": Family(
-        qkv_bias=True, out_bias=True, mlp_bias=False, moe=True, sdpa=False, score_copies=2, router_bias=True, expert_bias=True, sinks=True
+        qkv_bias=True, out_bias=True, mlp_bias=False, moe=True, router_bias=True, expert_bias=True,
+        sinks=True, sdpa=False, narrow_softmax=True,
     ),
     "glm4_moe": Family(qk_norm="use_qk_norm", out_bias=False, mlp_bias=False, moe=True, adapted_experts=True),
     "granitemoe": Family(mlp_bias=False, moe=True, tied_default=False),
@@ -157,7 +158,7 @@ def read_shape(config: Mapping[str, Any], name: str) -> ModelShape:
         max_positions=positions,
         norm="rms" if family.norm == "rms" else "layer",
         sdpa=family.sdpa,
-        score_copies=family.score_copies,
+        narrow_softmax=family.narrow_softmax,
         source=f"closed form of the {model_type} family",
     )
 

@@ -125,9 +125,8 @@ class ModelShape(Record):
     norm: Literal["rms", "layer"] = "rms"
     sdpa: bool = True
     """False: transformers runs eager attention where flash attention is not asked for (soft caps, sinks)."""
-    score_copies: int = 0
-    """Score matrices in the compute dtype that eager attention saves beside the softmax (soft caps,
-    sinks)."""
+    narrow_softmax: bool = False
+    """Eager attention computes its softmax in the compute dtype, not in fp32 (gpt-oss with its sinks)."""
     source: str = ""
 
     @cached_property

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from estimators.adapters import is_target
+from estimators.adapters import target_names
 from estimators.errors import BadInput
 from estimators.hardware import Hardware
 from estimators.memory import phase_bytes
@@ -73,10 +73,7 @@ def worker_request(
     """What `pipelines.training.trace_worker` reads."""
     modules: str | list[str] = "all-linear"
     if setup.lora_targets != "all-linear":
-        found = {
-            linear.name for block, linear in shape.linears() if is_target(linear, block, setup.lora_targets)
-        }
-        modules = sorted(found)
+        modules = target_names(shape, setup.lora_targets)
     return {
         "config": config,
         "tuning": setup.tuning,

@@ -233,7 +233,8 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
                 with tracker.during("forward"), autocast, CudaAutocast():
                     loss = loss_of(model, reference, ids, request)
                 with tracker.during("backward"), CudaAutocast():
-                    loss.backward()
+                    # not Tensor.backward: inside that call a function mode would be switched off
+                    torch.autograd.backward(loss)
                 del loss
             with tracker.during("optimizer step"):
                 optimizer.step()
