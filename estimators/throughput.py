@@ -72,16 +72,16 @@ def gpu_speed(gpu: GPU, half_precision: bool) -> Speed:
 def cpu_speed(cores: int) -> Speed:
     """What CPU cores are assumed to reach in fp32."""
     return Speed(
-        flops=cores * 25e9,
+        flops=cores * 60e9,
         bandwidth=8e9,
-        layer_seconds=1.5e-3,
+        layer_seconds=1.0e-3,
         decode_layer_seconds=0.6e-3,
         decode_flops=cores * 5e9,
         start_seconds=12.0,
-        step_seconds=0.06,
+        step_seconds=0.02,
         low=0.4,
         high=2.5,
-        source=f"assumed 25 GFLOP/s for each of {cores} cores; narrow it with --calibrate",
+        source=f"assumed 60 GFLOP/s for each of {cores} cores; narrow it with --calibrate",
     )
 
 
@@ -137,7 +137,7 @@ def train_flops_per_token(shape: ModelShape, setup: Setup) -> float:
 def width_factor(shape: ModelShape, on_gpu: bool) -> float:
     """Share of the full speed that matrices of this width reach."""
     if not on_gpu:
-        return shape.hidden / (shape.hidden + 256)
+        return shape.hidden / (shape.hidden + 32)
     return shape.hidden / (shape.hidden + HALF_WIDTH)
 
 

@@ -26,7 +26,6 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
@@ -81,19 +80,27 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]
         return out
 
 
-class CudaAutocast(TorchFunctionMode):  # type: ignore[misc]
-    """Runs in fp32 what CUDA's autocast does and the CPU's does not: layer norms and powers."""
+def widen_as_cuda() -> None:
+    """Makes layer norms and powers run in fp32 under autocast, as CUDA's list has it and the CPU's has not.
 
-    WIDE = (torch.nn.functional.layer_norm, torch.pow, torch.Tensor.pow, torch.Tensor.__pow__)
+    The functions themselves are replaced: a mode would not reach what checkpointing recomputes.
+    """
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in self.WIDE and torch.is_autocast_enabled("cpu"):
-            args = tuple(arg.float() if isinstance(arg, torch.Tensor) else arg for arg in args)
-            kwargs = {
-                name: value.float() if isinstance(value, torch.Tensor) else value
-                for name, value in (kwargs or {}).items()
-            }
-        return func(*args, **(kwargs or {}))
+    def widened(function: Any) -> Any:
+        def wide(*args: Any, **kwargs: Any) -> Any:
+            if torch.is_autocast_enabled("cpu"):
+                args = tuple(_float(arg) for arg in args)
+                kwargs = {name: _float(value) for name, value in kwargs.items()}
+            return function(*args, **kwargs)
+
+        return wide
+
+    torch.nn.functional.layer_norm = widened(torch.nn.functional.layer_norm)
+    torch.pow = widened(torch.pow)
+
+
+def _float(value: Any) -> Any:
+    return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def build(request: dict[str, Any]) -> torch.nn.Module:
@@ -145,6 +152,7 @@ def materialise(model: torch.nn.Module) -> None:
 
 def silence_kernels() -> None:
     """What a GPU would do in kernels is replaced by what it allocates: nothing."""
+    widen_as_cuda()
     import transformers.masking_utils as masking
     from transformers.integrations import sdpa_attention
 
@@ -205,7 +213,6 @@ def optimizer_of(model: torch.nn.Module, request: dict[str, Any]) -> torch.optim
 
 def trace(request: dict[str, Any]) -> dict[str, Any]:
     """Peak allocated bytes of every phase of the second training step."""
-    silence_kernels()
     model: Any = build(request)
     copy = request["reference"] == "copy"
     reference: Any = None
@@ -230,11 +237,10 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
             if iteration == 1:
                 tracker.peaks.clear()
             for _ in range(2 if request["gradient_accumulation"] > 1 else 1):
-                with tracker.during("forward"), autocast, CudaAutocast():
+                with tracker.during("forward"), autocast:
                     loss = loss_of(model, reference, ids, request)
-                with tracker.during("backward"), CudaAutocast():
-                    # not Tensor.backward: inside that call a function mode would be switched off
-                    torch.autograd.backward(loss)
+                with tracker.during("backward"):
+                    loss.backward()
                 del loss
             with tracker.during("optimizer step"):
                 optimizer.step()
@@ -261,6 +267,7 @@ def main() -> None:
     torch.set_num_threads(1)
     request = json.loads(sys.stdin.read())
     requests = request if isinstance(request, list) else [request]
+    silence_kernels()
     answers = []
     for one in requests:
         try:
