@@ -115,9 +115,7 @@ def _run_stage(run_dir: Path, folder: str, record: RunRecord, show: Show) -> Run
     update(status="failed", ended=now(), message=message.splitlines()[0])
     record = record.model_copy(update={"status": "failed"})
     write_run(run_dir, record)
-    raise StageFailed(
-        f"stage {folder} failed: {message}\nWhen it is mended, go on with: advisor run {run_dir}"
-    )
+    raise StageFailed(f"stage {folder} failed: {message}\nWhen it is mended, go on with: advisor run {run_dir}")
 
 
 def _supervise(run_dir: Path, folder: str, show: Show) -> int:
@@ -195,11 +193,7 @@ def _set_aside(folder: Path, identity: str) -> None:
 
 def _failure(folder: Path, code: int) -> str:
     """Why a stage ended without a result: its own sentence, or how it died, and the end of its log."""
-    lines = (
-        (folder / stages.LOG).read_text(errors="replace").splitlines()
-        if (folder / stages.LOG).exists()
-        else []
-    )
+    lines = (folder / stages.LOG).read_text(errors="replace").splitlines() if (folder / stages.LOG).exists() else []
     told = [line for line in lines if line.startswith("error: ")]
     if code == 1 and told:
         return told[-1].removeprefix("error: ")
@@ -226,9 +220,7 @@ def _locked(run_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise BadInput(
-                f"{run_dir} is being run by another process; wait for it, or end it first"
-            ) from None
+            raise BadInput(f"{run_dir} is being run by another process; wait for it, or end it first") from None
         yield
 
 

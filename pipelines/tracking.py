@@ -51,9 +51,7 @@ def default_uri() -> str:
 def check_mlflow() -> None:
     """BadInput with the remedy where MLflow is not installed; takes no time where it is."""
     if importlib.util.find_spec("mlflow") is None:
-        raise BadInput(
-            "MLflow is not installed, so nothing would be logged; install it with: pip install mlflow"
-        )
+        raise BadInput("MLflow is not installed, so nothing would be logged; install it with: pip install mlflow")
 
 
 class Tracker:
@@ -157,8 +155,7 @@ class Sync:
             created = self.client.create_run(self.state.experiment_id, tags=tags, run_name=run.name)
             parent = created.info.run_id
             self.client.log_batch(
-                parent,
-                params=[self.entities.Param(k, str(v)) for k, v in _flat(_parent_params(plan)).items()],
+                parent, params=[self.entities.Param(k, str(v)) for k, v in _flat(_parent_params(plan)).items()]
             )
             self.save(parent_run_id=parent)
         elif run.status == "running":

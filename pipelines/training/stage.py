@@ -128,9 +128,7 @@ class Stage:
             return config_class(**{name: value for name, value in given.items() if name in known})
         except (ValueError, TypeError) as error:
             reason = " ".join(str(error).split())
-            raise BadInput(
-                f"{self.folder / stages.CONFIG}: {config_class.__name__} refuses: {reason}"
-            ) from None
+            raise BadInput(f"{self.folder / stages.CONFIG}: {config_class.__name__} refuses: {reason}") from None
 
     def callbacks(self) -> list[TrainerCallback]:
         """Those of every trainer."""

@@ -45,10 +45,7 @@ def make_data(folder: Path, rng: random.Random) -> None:
     rng.shuffle(pairs)
     held_out, rest = pairs[:HELD_OUT], pairs[HELD_OUT:]
     demonstrations = [
-        {
-            "prompt": f"{a:02d}+{b:02d}=",
-            "completion": worked(a, b) if rng.random() < SHARE_WORKED else guess(a, b, rng),
-        }
+        {"prompt": f"{a:02d}+{b:02d}=", "completion": worked(a, b) if rng.random() < SHARE_WORKED else guess(a, b, rng)}
         for _ in range(COPIES)
         for a, b in rest
     ]

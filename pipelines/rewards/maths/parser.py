@@ -33,8 +33,8 @@ FUNCTIONS = frozenset(
 MANY = frozenset({"gcd", "lcm", "max", "min"})
 GREEK = frozenset(
     """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi
-    chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar Re Im aleph""".split()  # noqa:
-    SIM905
+    chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar Re Im
+    aleph""".split()  # noqa: SIM905
 )
 PLAIN_NAMES = {
     "arcsin": "asin",

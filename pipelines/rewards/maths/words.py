@@ -44,7 +44,8 @@ PLACEHOLDER = re.compile(
     r"^(?:|\?+|-+|n/?a|none given|null|nan|unknown|tbd|todo|\.+|_+|omitted|missing|proof|explanation)$|"
     r"\b(?:see|refer(?: to)?) (?:the |above|below|fig|diag|sol|att|ans|exp|pro|text|page|work)|^see\b|"
     r"\b(?:proof|prove that|proven)\b|^(?:the )?(?:solution|explanation|sketch|figure|diagram|graph)$|"
-    r"answers? (?:may )?var(?:y|ies)|\bnot (?:provided|available|given|applicable)\b|answer key|solution manual|"
+    r"answers? (?:may )?var(?:y|ies)|\bnot (?:provided|available|given|applicable)\b|answer key|"
+    r"solution manual|"
     r"left to the reader|^no answer\b|to be determined|unanswerable|free response|open[- ]ended",
     flags=re.IGNORECASE,
 )
