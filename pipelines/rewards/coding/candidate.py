@@ -178,8 +178,7 @@ class Server:
             text = ""
         return {"x": kinds, "w": text, "args": arguments}
 
-    # --- handles
-    # -----------------------------------------------------------------------------------------------
+    # --- handles ---
 
     def _number(self, obj: Any) -> int:
         number = self.numbers.get(id(obj))

@@ -53,6 +53,7 @@ class Link:
         self.gone = False
         self.holding = False
         self.held: list[tuple[Decoder, Any, list[Any]]] = []
+        self.originals: dict[int, tuple[Any, Any]] = {}
 
     def ask(self, operation: str, *arguments: Any) -> Any:
         """The candidate's answer; raises what it raised."""
@@ -83,6 +84,8 @@ class Link:
         decoder = Decoder(self._decode_handle, known)
         for number, content in changed.items():
             if number in sent:
+                original = sent[number]
+                self.originals.setdefault(id(original), (original, copy.copy(original)))
                 decoder.fill(known[number], content)
                 if self.holding:
                     self.held.append((decoder, sent[number], content))
@@ -102,8 +105,17 @@ class Link:
             decoder.fill(target, content)
         self.held.clear()
 
-    # --- exceptions
-    # --------------------------------------------------------------------------------------------
+    def original(self, value: Any) -> Any:
+        """`value` as it was before the candidate changed it."""
+        if id(value) in self.originals:
+            value = self.originals[id(value)][1]
+        if type(value) in (list, tuple):
+            return type(value)(self.original(x) for x in value)
+        if type(value) is dict:
+            return {k: self.original(v) for k, v in value.items()}
+        return value
+
+    # --- exceptions ---
 
     def _exception(self, reply: dict[str, Any], decoder: Decoder) -> BaseException:
         kinds = [(k[0], str(k[1])) for k in reply["x"]]
@@ -136,8 +148,7 @@ class Link:
             self.exceptions[int(owner)] = type(name, (base,), {})
         return self.exceptions[owner]
 
-    # --- handles
-    # -----------------------------------------------------------------------------------------------
+    # --- handles ---
 
     def _encode_handle(self, obj: Any) -> list[Any] | None:
         number = _number_of(obj)
@@ -168,7 +179,7 @@ class Link:
                 self.types[key] = type(
                     name if name.isidentifier() else "object", (base,), {"__module__": "solution"}
                 )
-            proxy = object.__new__(self.types[key])
+            proxy: Any = object.__new__(self.types[key])
             object.__setattr__(proxy, "_link", self)
             object.__setattr__(proxy, "_number", number)
             object.__setattr__(proxy, "_kind", kind)
@@ -180,8 +191,7 @@ class Link:
     async def _awaiting(self, number: int) -> Any:
         return self.ask("await", ByNumber(number))
 
-    # --- the candidate asks about our objects
-    # ------------------------------------------------------------------
+    # --- the candidate asks about our objects ---
 
     def _serve(self, message: dict[str, Any]) -> dict[str, Any]:
         """Answer a question of the candidate about a function, node or stream that a test passed to it."""
@@ -445,12 +455,23 @@ def _binary(operation: str, reflected: str | None) -> tuple[Any, Any]:
     return forward, backward
 
 
-for _name, _op, _reflected in (
-    ("add", "add", "radd"), ("sub", "sub", "rsub"), ("mul", "mul", "rmul"),
-    ("truediv", "truediv", "rtruediv"), ("floordiv", "floordiv", None), ("mod", "mod", None), ("pow", "pow", None), ("matmul", "matmul", None),
-    ("and", "and_", None), ("or", "or_", None), ("xor", "xor", None), ("lshift", "lshift", None),
-    ("rshift", "rshift", None),
-):  # fmt: skip
+_REFLECTED = {"add": "radd", "sub": "rsub", "mul": "rmul", "truediv": "rtruediv"}
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+):
+    _op, _reflected = _name + "_" * (_name in ("and", "or")), _REFLECTED.get(_name)
     _forward, _backward = _binary(_op, _reflected)
     setattr(Proxy, f"__{_name}__", _forward)
     if _reflected:
@@ -467,8 +488,7 @@ class ClassProxy(Proxy):
         return _is_proxy(subclass) and _truth(_ask(self, "issubclass", subclass))
 
 
-# --- running the tests
-# -------------------------------------------------------------------------------------------
+# --- running the tests ---
 
 
 def run(payload: dict[str, Any], descriptor: int) -> dict[str, Any]:
@@ -515,9 +535,9 @@ def _run_code(code: str, entry: str, root: str, link: Link) -> None:
             continue
     if root and "candidate" in names and "candidate" not in module.__dict__:
         module.__dict__["candidate"] = _entry(link, entry)
-    tree = _Holding().visit(tree)
+    tree = _Holding(tree, {*names, "candidate"}).visit(tree)
     ast.fix_missing_locations(tree)
-    module.__dict__["__hold__"], module.__dict__["__release__"] = link.hold, link.release
+    module.__dict__.update(__hold__=link.hold, __release__=link.release, __original__=link.original)
     exec(compile(tree, "tests.py", "exec"), module.__dict__)
     _call_defined(tree, module, entry, link)
 
@@ -558,13 +578,84 @@ def _free_names(tree: ast.Module, root: str) -> list[str]:
 
 
 class _Holding(ast.NodeTransformer):
-    """Puts every assert between `__hold__()` and `__release__()`."""
+    """Puts every assert between `__hold__()` and `__release__()`, and keeps a reference value from being
+    moved.
+
+    `r = f(xs); assert r == sorted(xs)` computes its expected value from an argument that the candidate has
+    had in its hands: `xs.clear(); return []` would be right. There, on the side without a result of the
+    candidate, an argument inside a call stands for what it was before.
+    """
+
+    def __init__(self, tree: ast.Module, solution: set[str]) -> None:
+        self.solution = solution
+        self.results: set[str] = set()
+        self.arguments: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and self.asks(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                self.results |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+            if isinstance(node, ast.Call) and self.is_solution(node.func):
+                for given in [*node.args, *[k.value for k in node.keywords]]:
+                    self.arguments |= {n.id for n in ast.walk(given) if isinstance(n, ast.Name)}
+
+    def is_solution(self, function: ast.AST) -> bool:
+        while isinstance(function, ast.Attribute | ast.Call):
+            function = function.value if isinstance(function, ast.Attribute) else function.func
+        return isinstance(function, ast.Name) and function.id in self.solution
+
+    def asks(self, node: ast.AST) -> bool:
+        """Whether an expression holds a call to the solution."""
+        return any(isinstance(n, ast.Call) and self.is_solution(n.func) for n in ast.walk(node))
 
     def visit_Assert(self, node: ast.Assert) -> Any:
         def call(name: str) -> ast.stmt:
             return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [], []))
 
+        node.test = _References(self).visit(node.test)
         return ast.Try(body=[call("__hold__"), node], handlers=[], orelse=[], finalbody=[call("__release__")])
+
+
+class _References(ast.NodeTransformer):
+    """Within one assert: arguments inside calls on a comparison's other side become
+    `__original__(argument)`.
+    """
+
+    def __init__(self, holding: _Holding) -> None:
+        self.holding = holding
+
+    def from_candidate(self, node: ast.AST) -> bool:
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        return self.holding.asks(node) or bool(names & self.holding.results)
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        sides = [node.left, *node.comparators]
+        found = [self.from_candidate(side) for side in sides]
+        if any(found) and not all(found):
+            sides = [
+                side if is_result else _Originals(self.holding).visit(side)
+                for side, is_result in zip(sides, found, strict=True)
+            ]
+            node.left, node.comparators = sides[0], sides[1:]
+        return node
+
+
+class _Originals(ast.NodeTransformer):
+    def __init__(self, holding: _Holding) -> None:
+        self.holding = holding
+        self.inside_call = 0
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.inside_call += 1
+        node.args = [self.visit(a) for a in node.args]
+        for keyword in node.keywords:
+            keyword.value = self.visit(keyword.value)
+        self.inside_call -= 1
+        return node
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        if self.inside_call and isinstance(node.ctx, ast.Load) and node.id in self.holding.arguments:
+            return ast.Call(ast.Name("__original__", ast.Load()), [node], [])
+        return node
 
 
 def _call_defined(tree: ast.Module, module: types.ModuleType, entry: str, link: Link) -> None:

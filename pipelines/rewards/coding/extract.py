@@ -38,7 +38,8 @@ def program_in(completion: str, entry_point: str | None) -> str | None:
     if len(text) > MAX_SOURCE_CHARS:
         return None
     blocks = [b for b in fenced_blocks(text) if b.tag not in _OTHER]
-    python = [b for b in blocks if b.tag in _PYTHON] or blocks
+    tagged = [b for b in blocks if b.tag in _PYTHON and b.tag]
+    python = tagged or [b for b in blocks if not b.tag] or blocks
     if not blocks:
         return _bare_program(text, entry_point)
     if entry_point:

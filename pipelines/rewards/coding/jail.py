@@ -68,8 +68,7 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-# --- namespaces
-# ------------------------------------------------------------------------------------------------------
+# --- namespaces ---
 
 
 def enter_namespaces() -> bool:
@@ -195,8 +194,7 @@ def own_proc(tmp: str) -> int | None:
     return descriptor
 
 
-# --- Landlock
-# --------------------------------------------------------------------------------------------------------
+# --- Landlock ---
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _READ = 0b1101  # execute, read file, read folder
@@ -244,8 +242,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         os.close(descriptor)
 
 
-# --- the last steps, in the child
-# ------------------------------------------------------------------------------------
+# --- the last steps, in the child ---
 
 
 def no_new_privileges() -> None:
@@ -278,11 +275,18 @@ def _number(name: str) -> int:
 
 def limit_resources(memory_bytes: int, cpu_s: int, processes: int) -> None:
     """Rlimits of one run: address space, processor time, file size, descriptors, processes, no core."""
-    for name, value in (
-        ("RLIMIT_AS", memory_bytes), ("RLIMIT_CPU", cpu_s), ("RLIMIT_FSIZE", 32 << 20),
-        ("RLIMIT_NOFILE", 128), ("RLIMIT_NPROC", processes), ("RLIMIT_CORE", 0), ("RLIMIT_MEMLOCK", 0), ("RLIMIT_MSGQUEUE", 0),
-        ("RLIMIT_STACK", 128 << 20),
-    ):  # fmt: skip
+    limits = {
+        "RLIMIT_AS": memory_bytes,
+        "RLIMIT_CPU": cpu_s,
+        "RLIMIT_FSIZE": 32 << 20,
+        "RLIMIT_NOFILE": 128,
+        "RLIMIT_NPROC": processes,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_STACK": 128 << 20,
+    }
+    for name, value in limits.items():
         which = getattr(resource, name, None)
         if which is not None:
             hard = resource.getrlimit(which)[1]

@@ -49,13 +49,14 @@ class Keeper:
         self.ruleset: int | None = None
         self.filter: bytes | None = None
 
-    # --- setting up
-    # --------------------------------------------------------------------------------------------
+    # --- setting up ---
 
     def set_up(self) -> None:
         """Lock the keeper itself up, and prepare what every run needs."""
         from pipelines.rewards.coding import jail
 
+        if self.mode not in ("namespaces", "landlock"):
+            raise OSError(22, f"unknown mode {self.mode}")
         jail.prefer_as_oom_victim()
         if self.mode == "landlock":
             jail.die_with_parent()
@@ -123,8 +124,7 @@ class Keeper:
         data, descriptors = _receive(self.control)
         return json.loads(data), descriptors
 
-    # --- one run
-    # -----------------------------------------------------------------------------------------------
+    # --- one run ---
 
     def spare(self) -> tuple[int, _socket.socket]:
         """A locked child that waits for its job: forking and locking happen while nobody waits."""

@@ -108,8 +108,7 @@ class Keeper:
         self.control.close()
         self.process.returncode = 0
 
-    # --- runs
-    # --------------------------------------------------------------------------------------------------
+    # --- runs ---
 
     def script(self, source: bytes, stdin: bytes, limit_s: float, max_stdout: int) -> ScriptResult:
         """Run a program on real pipes; its standard output up to `max_stdout` bytes."""
@@ -181,29 +180,31 @@ class SandboxPool:
         return result
 
     def _with_keeper(self, work: Any) -> Any:
-        for attempt in (1, 2):
+        for _ in range(3):
             keeper = self._acquire()
             try:
                 result = work(keeper)
             except KeeperLost:
                 self._discard(keeper)
-                if attempt == 2:
-                    raise RuntimeError(
-                        "the sandbox died twice on one program; see the kernel's log"
-                    ) from None
                 continue
             except BaseException:
                 self._discard(keeper)
                 raise
             self._release(keeper)
             return result
-        raise AssertionError("unreachable")
+        raise RuntimeError("the sandbox died three times on one program; see the kernel's log")
 
     def _acquire(self) -> Keeper:
         with self._condition:
             while not self._idle and len(self._busy) >= self.size:
                 self._condition.wait()
-            keeper = self._idle.pop() if self._idle else self._start()
+            keeper = None
+            while self._idle and keeper is None:
+                keeper = self._idle.pop()
+                if keeper.process.poll() is not None:  # killed from outside since its last run
+                    keeper.close()
+                    keeper = None
+            keeper = keeper or self._start()
             self._busy.add(keeper)
             return keeper
 

@@ -85,12 +85,12 @@ class Encoder:
         if obj is None or kind is bool:
             return obj
         # issubclass, not isinstance: `__class__` can be spoofed, the type cannot
-        if issubclass(kind, int) and not _is_enum(kind):
+        if issubclass(kind, int):  # an IntEnum too: tests compare it with plain numbers
             whole = int.__index__(obj)
             return whole if -(2**62) < whole < 2**62 else ["i", hex(whole)]
-        if issubclass(kind, float) and not _is_enum(kind):
+        if issubclass(kind, float):
             return float.__float__(obj)
-        if issubclass(kind, str) and not _is_enum(kind):
+        if issubclass(kind, str):
             return str.__str__(obj)
         builtin = self._container(obj, kind)
         if builtin is not None:
@@ -250,7 +250,7 @@ class Decoder:
         obj.clear()
         if tag in ("d", "c", "od"):
             for key, value in data[1]:
-                dict.__setitem__(obj, self.value(key), self.value(value))
+                obj[self.value(key)] = self.value(value)
         elif tag == "s":
             obj.update([self.value(x) for x in data[1]])
         else:
@@ -322,10 +322,6 @@ _SIMPLE: dict[str, Callable[[list[Any]], Any]] = {
     "ty": _builtin_type,
     "np": _numpy_value,
 }
-
-
-def _is_enum(kind: type) -> bool:
-    return any(base.__module__ == "enum" for base in kind.__mro__)
 
 
 def _numpy_parts(obj: Any) -> list[Any] | None:

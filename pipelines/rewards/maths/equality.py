@@ -92,8 +92,7 @@ def _items(node: Node) -> Sequence[Node]:
     return () if node[0] == "empty" else node[1]
 
 
-# --- values
-# ------------------------------------------------------------------------------------------------------
+# --- values ---
 
 
 def same_value(gold: Node, pred: Node) -> bool:
@@ -216,8 +215,7 @@ def _defined(node: Node) -> bool:
     return True
 
 
-# --- signs, names, lists
-# -----------------------------------------------------------------------------------------
+# --- signs, names, lists ---
 
 
 def expand_signs(node: Node) -> list[Node]:
@@ -385,8 +383,7 @@ def _is_name(node: Node) -> bool:
     return False
 
 
-# --- structures
-# --------------------------------------------------------------------------------------------------
+# --- structures ---
 
 
 def _tuples(gold: Node, pred: Node) -> bool:
@@ -544,8 +541,7 @@ def _constant_factor(left: Node, right: Node, names: list[str]) -> Any:
     return factor if agreed >= 4 else None
 
 
-# --- regions of the real line
-# ------------------------------------------------------------------------------------
+# --- regions of the real line ---
 
 
 def _regions(gold: Node, pred: Node) -> bool:

@@ -119,8 +119,7 @@ class Parser:
         self.depth = 0
         self.bar_stops = False
 
-    # --- words
-    # -------------------------------------------------------------------------------------------------
+    # --- words ---
 
     def _words(self, tokens: list[Token]) -> list[Token]:
         """Texts and runs of letters as names, functions, separators or units."""
@@ -203,8 +202,7 @@ class Parser:
             and before[-1].kind == "num"
         )
 
-    # --- tokens
-    # ------------------------------------------------------------------------------------------------
+    # --- tokens ---
 
     @property
     def next(self) -> Token:
@@ -230,8 +228,7 @@ class Parser:
         if self.depth > MAX_DEPTH:
             raise Unreadable("too deeply nested")
 
-    # --- structure
-    # ---------------------------------------------------------------------------------------------
+    # --- structure ---
 
     def answer(self) -> Node:
         """The whole text: one clause, or several that `,`, `;`, and, or part."""
@@ -289,8 +286,7 @@ class Parser:
             left = (kind, left, self.expression())
         return left
 
-    # --- values
-    # ------------------------------------------------------------------------------------------------
+    # --- values ---
 
     def expression(self) -> Node:
         self.deeper()
@@ -550,8 +546,7 @@ class Parser:
             spelled.append(token.value.strip("\\ ") if depth else "")
         return "".join(spelled)
 
-    # --- atoms
-    # -------------------------------------------------------------------------------------------------
+    # --- atoms ---
 
     def atom(self, single_digit: bool = False) -> Node:
         token = self.next
