@@ -51,6 +51,7 @@ class Link:
         self.local: dict[int, Any] = {}
         self.local_numbers: dict[int, int] = {}
         self.gone = False
+        self.globals: dict[str, Any] = {}
         self.holding = False
         self.held: list[tuple[Decoder, Any, list[Any]]] = []
         self.originals: dict[int, tuple[Any, Any]] = {}
@@ -543,7 +544,13 @@ def _run_code(code: str, entry: str, root: str, link: Link) -> None:
 
 
 def _global(link: Link, name: str) -> Any:
-    return link.ask("global", name)
+    """What the solution calls `name`; functions and classes are asked for once."""
+    if name in link.globals:
+        return link.globals[name]
+    found = link.ask("global", name)
+    if _is_proxy(found):
+        link.globals[name] = found
+    return found
 
 
 def _entry(link: Link, entry: str) -> Any:
@@ -826,7 +833,8 @@ def main(tests: bytes, verdict_fd: int, rpc: int) -> None:
     try:
         payload = json.loads(tests)
         sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-        sys.modules["pytest"] = _pytest_shim()
+        if b"pytest" in tests:
+            sys.modules["pytest"] = _pytest_shim()
         verdict = run(payload, rpc)
     except BaseException as error:
         verdict = {"passed": False, "failed": -1, "why": f"{type(error).__name__}: {_text(error)}"[:300]}

@@ -40,6 +40,7 @@ TMP_BYTES = 64 << 20
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_prctl, _syscall, _capset = _libc.prctl, _libc.syscall, _libc.capset  # found once, not in every child
 
 
 class NoJail(OSError):
@@ -207,7 +208,7 @@ _ON_FILES = (
 
 def landlock_abi() -> int:
     """The kernel's Landlock version; 0 where it has none."""
-    version = _libc.syscall(_CREATE, None, ctypes.c_size_t(0), 1)
+    version = _syscall(_CREATE, None, ctypes.c_size_t(0), 1)
     return max(0, int(version))
 
 
@@ -219,9 +220,7 @@ def landlock_ruleset(readable: Sequence[str], writable: Sequence[str]) -> int:
     handled = _FS_BY_ABI[min(abi, 5)]
     attributes = struct.pack("<QQQ", handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
-    ruleset = _check(
-        _libc.syscall(_CREATE, ctypes.c_char_p(attributes), ctypes.c_size_t(size), 0), "Landlock"
-    )
+    ruleset = _check(_syscall(_CREATE, ctypes.c_char_p(attributes), ctypes.c_size_t(size), 0), "Landlock")
     for paths, rights in ((readable, _READ), (writable, handled & ~0x1 & ~0x8000)):
         for path in paths:
             _allow(ruleset, path, rights & handled)
@@ -237,7 +236,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         if not os.path.isdir(path):
             rights &= _ON_FILES
         rule = struct.pack("<Qi", rights, descriptor)
-        _check(_libc.syscall(_ADD, ruleset, 1, ctypes.c_char_p(rule), 0), f"Landlock rule for {path}")
+        _check(_syscall(_ADD, ruleset, 1, ctypes.c_char_p(rule), 0), f"Landlock rule for {path}")
     finally:
         os.close(descriptor)
 
@@ -247,24 +246,24 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 def no_new_privileges() -> None:
     """No program started from here can gain rights, and no core file or trace can be taken."""
-    _check(_libc.prctl(38, 1, 0, 0, 0), "no_new_privs")
-    _libc.prctl(4, 0, 0, 0, 0)
+    _check(_prctl(38, 1, 0, 0, 0), "no_new_privs")
+    _prctl(4, 0, 0, 0, 0)
 
 
 def bound_capabilities() -> None:
     """Empty the bounding set: no program started from here on can have a capability."""
     for capability in range(64):
-        if _libc.prctl(24, capability, 0, 0, 0) != 0:
+        if _prctl(24, capability, 0, 0, 0) != 0:
             break
 
 
 def drop_capabilities(become: int | None) -> None:
     """Leave root inside the namespace where there is another user, and give up every capability."""
     if become is not None:
-        _check(_libc.syscall(_number("setresgid"), become, become, become), "setresgid")
-        _check(_libc.syscall(_number("setresuid"), become, become, become), "setresuid")
+        _check(_syscall(_number("setresgid"), become, become, become), "setresgid")
+        _check(_syscall(_number("setresuid"), become, become, become), "setresuid")
     header = struct.pack("<Ii", 0x20080522, 0)
-    _check(_libc.capset(ctypes.c_char_p(header), ctypes.c_char_p(bytes(24))), "capset")
+    _check(_capset(ctypes.c_char_p(header), ctypes.c_char_p(bytes(24))), "capset")
 
 
 def _number(name: str) -> int:
@@ -296,7 +295,7 @@ def limit_resources(memory_bytes: int, cpu_s: int, processes: int) -> None:
 
 def die_with_parent() -> None:
     """Be killed when the parent process ends."""
-    _check(_libc.prctl(1, 9, 0, 0, 0), "pdeathsig")
+    _check(_prctl(1, 9, 0, 0, 0), "pdeathsig")
 
 
 def prefer_as_oom_victim() -> None:
@@ -309,7 +308,7 @@ def lock(become: int | None, ruleset: int | None, program: bytes) -> None:
     """The last steps before a program runs: no new privileges, Landlock, no capabilities, seccomp."""
     no_new_privileges()
     if ruleset is not None:
-        _check(_libc.syscall(_RESTRICT, ruleset, 0), "Landlock restrict")
+        _check(_syscall(_RESTRICT, ruleset, 0), "Landlock restrict")
         os.close(ruleset)
     drop_capabilities(become)
     syscalls.install(program)

@@ -79,6 +79,9 @@ class Keeper:
         self.writable = [self.folder, *jail.DEVICES]
         jail.bound_capabilities()
         self.prepare()
+        os.environ.clear()
+        os.environ.update(PATH="/usr/bin:/bin", HOME=self.folder, TMPDIR=self.folder, LANG="C.UTF-8")
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
     def prepare(self) -> None:
         """The Landlock rules (anew when /tmp is a new one) and the seccomp filter."""
@@ -166,22 +169,15 @@ class Keeper:
         from pipelines.rewards.coding import candidate, examiner, jail, syscalls
 
         os.setsid()
-        nothing = os.open("/dev/null", os.O_RDWR)
-        kept = [nothing, channel] if self.ruleset is None else [nothing, channel, self.ruleset]
-        low = 0
-        for fd in sorted(kept):
+        low = 3  # 0, 1 and 2 are /dev/null
+        for fd in sorted([channel] if self.ruleset is None else [channel, self.ruleset]):
             os.closerange(low, fd)
             low = fd + 1
-        os.closerange(low, 1024)
-        for fd in (0, 1, 2):
-            if fd != nothing:
-                os.dup2(nothing, fd)
+        os.closerange(low, 256)
         os.chdir(self.folder + ("/work" if self.mode == "namespaces" else ""))
-        os.environ.clear()
-        os.environ.update(PATH="/usr/bin:/bin", HOME=self.folder, TMPDIR=self.folder, LANG="C.UTF-8")
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"
         jail.lock(self.become, self.ruleset, self.filter or syscalls.program(self.may_fork, False))
         gc.unfreeze()
+        candidate.warm_up()
         socket = _socket.socket(fileno=channel)
         data, given = _receive(socket)
         socket.close()

@@ -91,6 +91,9 @@ _CHECKED = (
 )
 
 
+_prctl = ctypes.CDLL(None, use_errno=True).prctl  # found once, not in every child
+
+
 def supported() -> bool:
     """Whether this processor's system call numbers are known here."""
     return os.uname().machine in _NUMBERS
@@ -112,8 +115,7 @@ def install(code: bytes) -> None:
     """Put the filter on this process for good. Needs no_new_privs. OSError where the kernel refuses."""
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("<HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(22, 2, ctypes.c_char_p(header), 0, 0) != 0:
+    if _prctl(22, 2, ctypes.c_char_p(header), 0, 0) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"seccomp: {os.strerror(error)}")
 
