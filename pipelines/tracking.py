@@ -51,7 +51,9 @@ def default_uri() -> str:
 def check_mlflow() -> None:
     """BadInput with the remedy where MLflow is not installed; takes no time where it is."""
     if importlib.util.find_spec("mlflow") is None:
-        raise BadInput("MLflow is not installed, so nothing would be logged; install it with: pip install mlflow")
+        raise BadInput(
+            "MLflow is not installed, so nothing would be logged; install it with: pip install mlflow"
+        )
 
 
 class Tracker:
@@ -155,7 +157,8 @@ class Sync:
             created = self.client.create_run(self.state.experiment_id, tags=tags, run_name=run.name)
             parent = created.info.run_id
             self.client.log_batch(
-                parent, params=[self.entities.Param(k, str(v)) for k, v in _flat(_parent_params(plan)).items()]
+                parent,
+                params=[self.entities.Param(k, str(v)) for k, v in _flat(_parent_params(plan)).items()],
             )
             self.save(parent_run_id=parent)
         elif run.status == "running":
@@ -169,7 +172,7 @@ class Sync:
         return data if isinstance(data, dict) else {}
 
     def _experiment(self) -> str:
-        """The experiment's id; with a local store, its artifacts lie beside the store, wherever `ui` is started."""
+        """The experiment's id; with a local store, its artifacts lie beside the store."""
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
         found = self.client.get_experiment_by_name(name)
         if found is not None:
@@ -259,7 +262,7 @@ class Sync:
             self.client.set_tag(run_id, "advisor.note", event["text"])
 
     def _log_summary(self, parent: str, run: RunRecord) -> None:
-        """The held-out numbers of every stage on the parent, one step a stage, so that its page shows the way."""
+        """The held-out numbers of every stage on the parent, one step a stage."""
         for step, stage in enumerate(run.stages):
             result = stages.read_result(self.run_dir / stage.folder)
             if result is None or result.pass_rates is None:
@@ -291,7 +294,7 @@ def main(run_dir: Path) -> None:
     stopping = threading.Event()
 
     def wait_for_end() -> None:
-        while sys.stdin.buffer.read(4096):
+        while os.read(0, 4096):  # not sys.stdin: its lock would abort the interpreter's own end
             pass
         stopping.set()
 

@@ -137,11 +137,12 @@ class GroupTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[Batch]) -> Batch:
         """A scored batch of len(inputs) rows; under dynamic sampling, of groups with signal."""
         if not self.model.training:
-            return super()._generate_and_score_completions(inputs)
+            evaluated: Batch = super()._generate_and_score_completions(inputs)
+            return evaluated
         if self.dynamic_sampling is None:
-            batch: Batch = super()._generate_and_score_completions(inputs)
+            scored: Batch = super()._generate_and_score_completions(inputs)
             self._judge_groups()
-            return batch
+            return scored
         return self._fill_batch(inputs, self.dynamic_sampling)
 
     def _fill_batch(self, inputs: list[Batch], bounds: DynamicSampling) -> Batch:

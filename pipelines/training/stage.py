@@ -122,13 +122,16 @@ class Stage:
                 guess = nearest(name, known)
                 hint = f'; did you mean "{guess}"?' if guess else ""
                 raise BadInput(
-                    f'{self.folder / stages.CONFIG}: "trainer.{name}" is not a field of {config_class.__name__}{hint}'
+                    f'{self.folder / stages.CONFIG}: "trainer.{name}" is not a field of '
+                    f"{config_class.__name__}{hint}"
                 )
         try:
             return config_class(**{name: value for name, value in given.items() if name in known})
         except (ValueError, TypeError) as error:
             reason = " ".join(str(error).split())
-            raise BadInput(f"{self.folder / stages.CONFIG}: {config_class.__name__} refuses: {reason}") from None
+            raise BadInput(
+                f"{self.folder / stages.CONFIG}: {config_class.__name__} refuses: {reason}"
+            ) from None
 
     def callbacks(self) -> list[TrainerCallback]:
         """Those of every trainer."""
@@ -200,7 +203,7 @@ def _guarded(folder: Path, work: Callable[[Stage], None]) -> int:
             work(stage)
         return 0
     except AdvisorError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED if error.exit_code == EXIT_FAILED else EXIT_BAD_INPUT
     except Exception:
         traceback.print_exc()
@@ -240,8 +243,9 @@ def _stop_note(trainer: Any) -> str | None:
         else "the completions of every group got the same reward"
     )
     raise BadInput(
-        f"stopped at step {trainer.state.global_step}: {cause}, so no group carried a signal. The model cannot do "
-        "the task yet: put SFT before this stage (base_capable: no), use easier prompts, or check the reward"
+        f"stopped at step {trainer.state.global_step}: {cause}, so no group carried a signal. The model "
+        "cannot do the task yet: put SFT before this stage (base_capable: no), use easier prompts, or check "
+        "the reward"
     )
 
 
@@ -318,7 +322,7 @@ def _lock(lock: Any, folder: Path) -> None:
 
 def _die_with_supervisor() -> None:
     """End this process when the supervisor's end of stdin closes, however the supervisor died."""
-    while sys.stdin.buffer.read(4096):
+    while os.read(0, 4096):  # not sys.stdin: its lock would abort the interpreter's own end
         pass
     os._exit(143)
 
