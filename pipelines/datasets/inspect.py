@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from array import array
+import gc
+import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.datasets.checks import CHARS_PER_TOKEN, LONG_CHARS, parts_of, row_warnings, text_of
-from pipelines.datasets.content import canonical_bytes
-from pipelines.datasets.end_tokens import end_token_in
+from pipelines.datasets.checks import CHARS_PER_TOKEN, parts_of, row_warnings
 from pipelines.datasets.errors import DataError, excerpt
-from pipelines.datasets.forms import GOLDS, OPTIONAL, Match, find_form, gold_of, mapped_form
+from pipelines.datasets.fast import Layout, limit_chars, scan, types_of_kind
+from pipelines.datasets.findings import findings_of
+from pipelines.datasets.forms import OPTIONAL, Match, find_form, gold_of, mapped_form
+from pipelines.datasets.jsonlines import careful_batches
 from pipelines.datasets.lengths import lengths_of, percentile
 from pipelines.datasets.messages import RowProblem, kind_of
 from pipelines.datasets.normalise import Row, normalise_row
-from pipelines.datasets.repeats import Repeats
-from pipelines.datasets.report import DataProblem, DataReport, DataWarning, Finding, Lengths
-from pipelines.datasets.rows import Batch, ReadLog
-from pipelines.datasets.sources import read_batches
+from pipelines.datasets.places import Places
+from pipelines.datasets.report import DataProblem, DataReport, DataWarning, Lengths, as_error
+from pipelines.datasets.rows import Batch, DataFile, ReadLog
+from pipelines.datasets.sources import find_files, read_file
+from pipelines.datasets.tally import Tally
 
 MAX_WARNINGS = 100
 """Of one kind; the rest is counted."""
@@ -39,10 +43,7 @@ class TooManyProblems(Exception):
 
 
 class Inspector:
-    """Takes batches in their order, and gives a DataReport.
-
-    Indices count the rows that are used; `places` maps them to lines or row numbers.
-    """
+    """Takes the batches of a source in their order, and gives a DataReport."""
 
     def __init__(
         self,
@@ -52,7 +53,10 @@ class Inspector:
         mend: bool = False,
         unpaired: bool = False,
         max_length: int | None = None,
+        careful: bool = False,
     ) -> None:
+        self.careful = careful
+        """Row by row only, as slow as it is."""
         self.name = name
         self.mapping = mapping
         self.mend = mend
@@ -64,108 +68,127 @@ class Inspector:
         self.columns: dict[str, int] = {}
         self.kinds: dict[str, tuple[str, int]] = {}
         self.odd_columns: set[str] = set()
-        self.places = array("q")
-        self.files: list[tuple[int, ReadLog]] = []
+        self.places = Places()
+        self.tally = Tally()
+        self.layout: Layout | None = None
         self.problems: list[DataProblem] = []
         self.warnings: dict[str, list[tuple[int, str]]] = {}
         self.counts: Counter[str] = Counter()
-        self.repeats = Repeats()
-        self.lengths: dict[str, Counter[int]] = {}
-        self.with_end: list[tuple[int, str]] = []
-        self.without_end: list[int] = []
-        self.with_end_count = 0
-        self.long_prompts: list[tuple[int, int]] = []
         self.samples: list[Row] = []
-        self.repairs: list[str] = []
 
     @property
     def rows(self) -> int:
-        return len(self.places)
+        """Rows that can be used, so far."""
+        return self.tally.rows
 
     # reading
 
     def add(self, log: ReadLog, batch: Batch) -> None:
-        """Check the rows of one batch."""
-        if not self.files or self.files[-1][1] is not log:
-            self.files.append((self.rows, log))
-        if self.match is None and not self._settle(log, batch):
+        """Check the rows of one batch: all at once where they are ordinary, else one by one."""
+        self.places.open(log)
+        if self.layout is not None and not self.mend and not self.careful:
+            facts = scan(batch.records, self.layout, batch.raw)
+            if facts is not None:
+                self.tally.add_facts(facts)
+                self.places.extend(batch.places)
+                return
+        if batch.raw is None:
+            self._add_rows(log, batch)
             return
+        for careful in careful_batches(batch.raw, batch.places[0], log):
+            self._add_rows(log, careful)
+
+    def _add_rows(self, log: ReadLog, batch: Batch) -> None:
+        if self.match is None:
+            self.settle(log, batch)
+        known = len(self.kinds)
         for place, record in zip(batch.places, batch.records, strict=True):
             try:
                 self._row(place, record)
             except RowProblem as problem:
-                self.problem(self._data_error(log, place, problem, record))
+                self.problem(_error_in_row(log, place, problem, record))
+        if self.layout is None or len(self.kinds) != known:
+            self.layout = self._layout()
 
-    def _settle(self, log: ReadLog, batch: Batch) -> bool:
-        """Decide the format from the rows of the first batch; False where there is none."""
+    def settle(self, log: ReadLog, batch: Batch) -> None:
+        """Decide the format from the rows of the first batch; raises TooManyProblems where there is none."""
         first, place = batch.records[0], batch.places[0]
-        if self.mapping:
-            self._check_mapping(first)
-            match = mapped_form(self.mapping)
-        else:
-            match = find_form(first)
-            union: Row = {}
-            for record in batch.records:
-                for key, value in record.items():
-                    if union.get(key) is None:
-                        union[key] = value
-            whole = find_form(union)
-            parts = {match.columns[part] for part in match.form.parts} if match else set()
-            uses_first = all(parts <= record.keys() for record in batch.records)
-            if match is None or (whole is not None and uses_first):
-                match = whole
+        match = self._choose_form(batch)
+        at = log.header or place
         if match is None:
-            self.problem(self._unknown_columns(log, place, first))
+            self.problem(_unknown_columns(log, at, first))
             raise TooManyProblems
         if match.format == "unpaired_preference" and not self.unpaired:
-            error = log.error(
-                "unpaired preference (prompt, completion, label) is not supported",
-                place,
-                remedy="KTO data would teach the rejected answers in SFT; keep the rows whose label is true, "
-                "or pair them for DPO",
+            self.problem(
+                log.error(
+                    "unpaired preference (prompt, completion, label) is not supported",
+                    at,
+                    remedy="SFT on it would teach the rejected answers; keep the rows whose label is true, "
+                    "or pair them for DPO",
+                )
             )
-            self.problem(error)
             raise TooManyProblems
         self.match = match
         self.gold = gold_of(match.columns) if match.format == "prompt_only" else None
-        self.conversational = self._is_conversational(match, batch.records)
+        self.conversational = _is_conversational(match, batch.records)
         self.columns = dict.fromkeys(first, place)
-        self.repairs.extend(match.form.steps)
-        return True
+        self.parts = parts_of(match.format)
 
-    def _check_mapping(self, first: Row) -> None:
-        for ours, theirs in (self.mapping or {}).items():
-            if theirs not in first:
-                from estimators.record import unknown
+    def _choose_form(self, batch: Batch) -> Match | None:
+        """The form of the first row, or of all rows' columns where each row fits the first row's form.
 
-                raise unknown(f"column for {ours}", theirs, first)
+        So a second row of another format is the fault and not the first, and a first row that lacks what
+        others have is the fault and not the others.
+        """
+        first = batch.records[0]
+        if self.mapping:
+            for ours, theirs in self.mapping.items():
+                if theirs not in first:
+                    from estimators.record import unknown
 
-    def _is_conversational(self, match: Match, records: list[Row]) -> bool:
-        if match.format == "messages" or "history" in match.columns or match.form.name.startswith("sharegpt"):
-            return True
-        if match.form.name == "openai_preference":
-            return True
-        if match.form.name in ("alpaca", "renamed_prompt_completion") and "system" in match.columns:
-            return any(record.get(match.columns["system"]) for record in records)
-        part = "chosen" if match.format == "preference" else parts_of(match.format)[0]
-        value = next(
-            (r[match.columns[part]] for r in records if r.get(match.columns[part]) is not None), None
+                    raise unknown(f"column for {ours}", theirs, first)
+            return mapped_form(self.mapping)
+        match = find_form(first)
+        union: Row = {}
+        for record in batch.records:
+            for key, value in record.items():
+                if union.get(key) is None:
+                    union[key] = value
+        parts = {match.columns[part] for part in match.form.parts} if match else set()
+        if all(parts <= record.keys() for record in batch.records):
+            return find_form(union) or match
+        return match
+
+    def _layout(self) -> Layout | None:
+        """What an ordinary row looks like, where there is such a thing for this form."""
+        match = self.match
+        assert match is not None
+        parts = self.parts
+        fixed = match.form.name in ("sharegpt", "alpaca") or not match.form.steps
+        if not fixed or not set(parts) <= match.columns.keys() or not self.kinds:
+            return None
+        if {"system", "history", "tools"} & match.columns.keys() or self.gold not in (None, "answer"):
+            return None
+        used = {match.columns[part] for part in parts} | {match.columns.get("input", "")}
+        answer = match.columns.get("answer") if self.gold else None
+        if answer and self.kinds.get(answer, ("text", 0))[0] != "text":
+            return None
+        extras = tuple(
+            (name, types_of_kind(self.kinds[name][0]) if name in self.kinds else ())
+            for name in self.columns
+            if name not in used and name != answer
         )
-        return isinstance(value, list) or (isinstance(value, str) and _is_json_messages(value))
-
-    def _unknown_columns(self, log: ReadLog, place: int, first: Row) -> DataError:
-        names = ", ".join(f'"{name}"' for name in list(first)[:8])
-        texts = [name for name, value in first.items() if isinstance(value, str)]
-        if len(texts) >= 2:
-            example = f"--map prompt={texts[0]} --map completion={texts[1]} (or answer=, chosen=, rejected=)"
-        elif texts:
-            example = f"--map text={texts[0]} (or prompt=)"
-        else:
-            example = "name the columns text, messages, prompt and completion, or prompt, chosen and rejected"
-        return log.error(
-            f"the columns {names} match no known format" if names else "the row has no columns",
-            place,
-            remedy=f"say which column is which: {example}" if texts else example,
+        return Layout(
+            format=match.format,
+            conversational=self.conversational,
+            parts=tuple((part, match.columns[part]) for part in parts),
+            columns=frozenset(self.columns),
+            extras=extras,
+            answer=answer,
+            added=match.columns.get("input"),
+            sharegpt=match.form.name == "sharegpt",
+            long_prompt_chars=limit_chars(self.max_length, LONG_PROMPT_TOKENS),
+            short_answer_share=SHORT_ANSWER_SHARE if self.max_length is None else None,
         )
 
     # one row
@@ -173,105 +196,73 @@ class Inspector:
     def _row(self, place: int, record: Row) -> None:
         match = self.match
         assert match is not None
-        self._check_columns(place, record)
-        row = normalise_row(record, match, self.conversational, mend=self.mend)
+        self._check_columns(record)
+        log = self.places.log_of(self.rows)
+        row = normalise_row(record, match, self.conversational, mend=self.mend, drop_nulls=log.by_row)
         self._check_kinds(place, record)
         index = self.rows
-        self.places.append(place)
+        self.places.extend((place,))
         for reason in row_warnings(row, match.format, self.gold):
             self.warn(index, reason)
-        self._measure(index, row)
+        self.tally.add_row(row, self._measured_as(), self.gold)
         if len(self.samples) < SAMPLES:
             self.samples.append(row)
 
-    def _check_columns(self, place: int, record: Row) -> None:
+    def _measured_as(self) -> Layout:
+        """How a row is measured, also where no row is ordinary."""
+        assert self.match is not None
+        return self.layout or Layout(
+            format=self.match.format,
+            conversational=self.conversational,
+            parts=tuple((part, part) for part in self.parts),
+            columns=frozenset(),
+            extras=(),
+            long_prompt_chars=limit_chars(self.max_length, LONG_PROMPT_TOKENS),
+            short_answer_share=SHORT_ANSWER_SHARE if self.max_length is None else None,
+        )
+
+    def _check_columns(self, record: Row) -> None:
         if record.keys() == self.columns.keys():
             return
         assert self.match is not None
         used = set(self.match.columns.values())
-        for name in record.keys() - self.columns.keys() - self.odd_columns:
+        word = "row" if self.places.log_of(self.rows).by_row else "line"
+        for name in record:
+            if name in self.columns or name in self.odd_columns or name in OPTIONAL or name in used:
+                continue
             self.odd_columns.add(name)
-            if name not in OPTIONAL:
-                first = next(iter(self.columns.values()))
-                self.warn(
-                    self.rows, f'column "{name}" is not in {self._word()} {first}; readers fill it with null'
-                )
-        for name in self.columns.keys() - record.keys() - self.odd_columns:
-            if name in OPTIONAL or name in used:
+            first = next(iter(self.columns.values()))
+            self.warn(self.rows, f'column "{name}" is not in {word} {first}: other readers fill it with null')
+        for name, first in self.columns.items():
+            if name in record or name in self.odd_columns or name in OPTIONAL or name in used:
                 continue  # a missing part is an error, a missing gold a warning of its own
             self.odd_columns.add(name)
             self.warn(
-                self.rows,
-                f'column "{name}" of {self._word()} {self.columns[name]} is missing here; '
-                "readers fill it with null",
+                self.rows, f'column "{name}" of {word} {first} is missing: other readers fill it with null'
             )
 
     def _check_kinds(self, place: int, record: Row) -> None:
+        """A column has one type in all rows, or it cannot be loaded; nulls are of every type."""
+        assert self.match is not None
+        parts = {self.match.columns.get(part) for part in self.parts}
         for name, value in record.items():
             if value is None:
                 continue
             kind = kind_of(value)
             known, first = self.kinds.setdefault(name, (kind, place))
-            if kind != known:
-                assert self.match is not None
-                if name in self.match.columns.values() and name not in self._gold_columns():
-                    continue  # normalising it said so already, or takes both (text that holds a list)
-                raise RowProblem(
-                    f'column "{name}" is {kind} here and {known} in {self._word()} {first}',
-                    "a column has one type; write all of its values alike (--fix writes them as text)",
-                )
-
-    def _gold_columns(self) -> set[str]:
-        assert self.match is not None
-        return {source for ours, source in self.match.columns.items() if ours in GOLDS}
-
-    def _measure(self, index: int, row: Row) -> None:
-        assert self.match is not None
-        parts = parts_of(self.match.format)
-        texts = [text_of(row[part]) for part in parts]
-        for part, text in zip(parts, texts, strict=True):
-            self.lengths.setdefault(part, Counter())[len(text)] += 1
-        hashes = [hash(row[p]) if isinstance(row[p], str) else hash(canonical_bytes(row[p])) for p in parts]
-        gold = canonical_bytes(row.get(self.gold)) if self.gold else b""
-        self.repeats.add(hash((*hashes, gold)), hashes[0])
-        self._end_token(index, texts[-1])
-        if self.match.format == "messages":
-            asked, answered = _lengths_of_turns(row["messages"])
-        elif len(texts) > 1:
-            asked, answered = len(texts[0]), len(texts[1])
-        else:
-            return
-        self._long_prompt(index, asked, answered)
-
-    def _end_token(self, index: int, text: str) -> None:
-        assert self.match is not None
-        if self.match.format not in ("text", "prompt_completion", "preference") or self.conversational:
-            return
-        token = end_token_in(text)
-        if token is None:
-            if len(self.without_end) < MAX_WARNINGS:
-                self.without_end.append(index)
-            return
-        self.with_end_count += 1
-        if len(self.with_end) < MAX_WARNINGS:
-            self.with_end.append((index, token))
-
-    def _long_prompt(self, index: int, asked: int, answered: int) -> None:
-        if asked > LONG_CHARS:
-            return  # warned about as longer than any context
-        limit = self.max_length if self.max_length is not None else LONG_PROMPT_TOKENS
-        if asked < limit * CHARS_PER_TOKEN:
-            return
-        if self.max_length is None and answered > SHORT_ANSWER_SHARE * asked:
-            return
-        if len(self.long_prompts) < 10 * MAX_WARNINGS:
-            self.long_prompts.append((index, asked))
+            if kind == known or name in parts or self.mend:
+                continue  # parts are checked by their own rules, which take a list and its JSON text alike
+            word = "row" if self.places.log_of(self.rows).by_row else "line"
+            raise RowProblem(
+                f'column "{name}" is {kind} here and {known} in {word} {first}',
+                "a column has one type; write its values alike (--fix writes them as text)",
+            )
 
     # results
 
     def warn(self, index: int, reason: str) -> None:
         """Note a warning for the row at `index`; of each kind only the first are kept."""
-        kind = _kind_of_reason(reason)
+        kind = re.sub(r'"[^"]*"|<[^>]*>|\d+', "…", reason)
         self.counts[kind] += 1
         kept = self.warnings.setdefault(kind, [])
         if len(kept) < MAX_WARNINGS:
@@ -293,54 +284,49 @@ class Inspector:
         if len(self.problems) >= MAX_PROBLEMS:
             raise TooManyProblems
 
-    def _data_error(self, log: ReadLog, place: int, problem: RowProblem, record: Row) -> DataError:
-        return log.error(
-            problem.reason,
-            place,
-            text=excerpt(canonical_bytes(record)[:400].decode("utf-8", "replace")),
-            remedy=problem.remedy,
-        )
+    def first_error(self) -> DataError:
+        """The first row that cannot be used, as an error."""
+        return as_error(self.problems[0], self.name)
 
-    def _word(self) -> str:
-        return "row" if self.files and self.files[-1][1].by_row else "line"
-
-    def _log_of(self, index: int) -> ReadLog:
-        return next(log for start, log in reversed(self.files) if start <= index)
-
-    def _finish(self) -> None:
+    def _finish(self, logs: list[ReadLog]) -> None:
         """Warnings that need all rows."""
         assert self.match is not None
         duplicates = set()
-        for index, first in self.repeats.duplicates():
+        for index, first in self.tally.repeats.duplicates():
             duplicates.add(index)
             self.warn(index, f"duplicate of {self._place_name(first, index)}")
         if self.gold:
-            for index, first in self.repeats.conflicts():
+            for index, first in self.tally.repeats.conflicts():
                 if index not in duplicates:
                     self.warn(index, f"same prompt as {self._place_name(first, index)} with another answer")
-        if self.with_end_count and self.without_end:
-            part = parts_of(self.match.format)[-1]
-            if self.with_end_count * 2 <= self.rows:
-                for index, token in self.with_end:
-                    other = self._place_name(self.without_end[0], index)
-                    self.warn(index, f"literal end token {token} in {part}; {other} has none")
-            else:
-                index_with, token = self.with_end[0]
-                for index in self.without_end:
-                    self.warn(
-                        index,
-                        f"no literal end token in {part}; {self._place_name(index_with, index)} has {token}",
-                    )
+        self._finish_end_tokens()
         self._finish_long_prompts()
+        for log in logs:
+            for place, reason in log.warnings:
+                index_of_place = self.places.index_of(log, place)
+                if index_of_place is not None:
+                    self.warn(index_of_place, reason)
+
+    def _finish_end_tokens(self) -> None:
+        tally = self.tally
+        if not tally.ended_rows or not tally.unended:
+            return
+        part = self.parts[-1]
+        if tally.ended_rows * 2 <= tally.rows:
+            for index, token in tally.ended:
+                other = self._place_name(tally.unended[0], index)
+                self.warn(index, f"literal end token {token} in {part}; {other} has none")
+        else:
+            first, token = tally.ended[0]
+            for index in tally.unended:
+                other = self._place_name(first, index)
+                self.warn(index, f"no literal end token in {part}; {other} has {token}")
 
     def _finish_long_prompts(self) -> None:
-        asked_lengths = self.lengths.get("prompt") or Counter()
-        typical = (
-            percentile(sorted(asked_lengths.items()), asked_lengths.total(), 0.5) if asked_lengths else 0
-        )
-        if asked_lengths.total() == 2:
-            typical = min(asked_lengths)
-        for index, asked in self.long_prompts:
+        counts = self.tally.lengths.get("prompt") or Counter()
+        # of two rows the shorter is the usual one
+        typical = percentile(sorted(counts.items()), counts.total(), 0.5) if counts else 0
+        for index, asked in self.tally.long_prompts:
             tokens = asked // CHARS_PER_TOKEN
             if self.max_length is not None:
                 self.warn(
@@ -356,74 +342,62 @@ class Inspector:
                 )
 
     def _place_name(self, index: int, seen_from: int) -> str:
-        log = self._log_of(index)
+        log = self.places.log_of(index)
         name = f"{'row' if log.by_row else 'line'} {self.places[index]}"
-        return name if log is self._log_of(seen_from) else f"{name} of {log.file}"
+        return name if log is self.places.log_of(seen_from) else f"{name} of {log.file}"
 
     def report(self, logs: list[ReadLog], *, sampled: bool = False) -> DataReport:
         """The report about what was added; `logs` are the readers' notes."""
-        container = next((log.container for log in logs if log.container), "")
-        notes = list(dict.fromkeys(note for log in logs for note in log.notes))
-        repairs = list(dict.fromkeys([repair for log in logs for repair in log.repairs]))
         common: dict[str, Any] = {
             "file": self.name,
-            "container": container,
-            "notes": notes,
+            "container": next((log.container for log in logs if log.container), ""),
+            "notes": list(dict.fromkeys(note for log in logs for note in log.notes)),
             "sampled": sampled,
             "mended": self.mend,
+            "columns": list(self.columns),
+            "mapping": self.match.columns if self.match else {},
         }
         if not self.problems and not self.rows:
             self.problems.append(
                 DataProblem(reason="no rows", remedy="the file holds no data; write it again")
             )
         if self.match is None or self.problems:
-            return DataReport(
-                **common,
-                normalise=[],
-                error=self.problems[0],
-                problems=self.problems,
-                columns=list(self.columns),
-                mapping=self.match.columns if self.match else {},
-            )
-        self._finish()
-        if self.match.format == "preference" and "prompt" not in self.match.columns:
-            self.repairs.append("extract_implicit_prompt")
-        if self.match.renamed and not self.match.form.steps:
-            self.repairs.append("rename_columns")
-        for log in logs:
-            for place, reason in log.warnings:
-                self._reader_warning(log, place, reason)
+            return DataReport(**common, error=self.problems[0], problems=self.problems)
+        self._finish(logs)
+        samples = [_shown(row) for row in self.samples]
+        lengths = {part: lengths_of(counts) for part, counts in self.tally.lengths.items()}
+        measured: dict[str, Lengths] = {part: found for part, found in lengths.items() if found is not None}
         return DataReport(
             **common,
             format=self.match.format,
             conversational=self.conversational,
             rows=self.rows,
-            normalise=list(dict.fromkeys([*repairs, *self.repairs])),
+            normalise=self.steps(logs),
             warnings=self._warnings(),
             warning_counts=dict(self.counts),
-            columns=list(self.columns),
             form=self.match.form.name,
-            mapping=self.match.columns,
             gold=self.gold,
-            sample=_shown(self.samples[0]) if self.samples else None,
-            samples=[_shown(row) for row in self.samples],
-            findings=self._findings(),
-            lengths=self._lengths(),
+            sample=samples[0] if samples else None,
+            samples=samples,
+            findings=findings_of(self.match.format, self.tally, self.places, measured),
+            lengths=measured,
         )
 
-    def _reader_warning(self, log: ReadLog, place: int, reason: str) -> None:
-        start = next((start for start, other in self.files if other is log), 0)
-        index = start
-        while index < self.rows and self.places[index] < place:
-            index += 1
-        if index < self.rows:
-            self.warn(index, reason)
+    def steps(self, logs: list[ReadLog]) -> list[str]:
+        """The names of all repairs and conversions, each once."""
+        assert self.match is not None
+        steps = [repair for log in logs for repair in log.repairs]
+        steps.extend(self.match.form.steps)
+        if self.match.format == "preference" and "prompt" not in self.match.columns:
+            steps.append("extract_implicit_prompt")
+        if self.match.renamed and not self.match.form.steps:
+            steps.append("rename_columns")
+        return list(dict.fromkeys(steps))
 
     def _warnings(self) -> list[DataWarning]:
-        found = sorted({item for kept in self.warnings.values() for item in kept})
         warnings = []
-        for index, reason in found:
-            log = self._log_of(index)
+        for index, reason in sorted({item for kept in self.warnings.values() for item in kept}):
+            log = self.places.log_of(index)
             place = self.places[index]
             warnings.append(
                 DataWarning(
@@ -435,13 +409,6 @@ class Inspector:
             )
         return warnings
 
-    def _lengths(self) -> dict[str, Lengths]:
-        found = {part: lengths_of(counts) for part, counts in self.lengths.items()}
-        return {part: lengths for part, lengths in found.items() if lengths is not None}
-
-    def _findings(self) -> list[Finding]:
-        return []
-
 
 def inspect_source(
     source: str | Path,
@@ -451,42 +418,134 @@ def inspect_source(
     mend: bool = False,
     unpaired: bool = False,
     max_length: int | None = None,
+    workers: int | None = None,
     on_progress: Callable[[int, int, int], None] | None = None,
 ) -> DataReport:
-    """Read a source once and say what it is and what is odd about it; never raises for what the data holds.
+    """Read a source once and say what it is and what is odd about it; what the data holds never raises.
 
     `mapping` names columns that have no known name (TRL's column -> the file's); `sample` reads only so
     many rows; `mend` reads what `--fix` can mend; `unpaired` accepts KTO's format; `max_length` in tokens
-    is what training will cut at; `on_progress` is called with rows, bytes read and bytes in all.
+    is what training will cut at; `workers` is the number of processes for large files of JSON lines
+    (default: one for each core); `on_progress` is called with rows, bytes read and bytes in all. Raises
+    BadInput for a mapping that fits no column.
     """
     inspector = Inspector(str(source), mapping=mapping, mend=mend, unpaired=unpaired, max_length=max_length)
     logs: list[ReadLog] = []
     sampled = False
+    collects = gc.isenabled()
+    gc.disable()  # rows hold no cycles, and the search for them takes a third of the time
     try:
-        for log, batch in read_batches(source, logs, on_error=inspector.problem):
-            if sample is not None and inspector.rows + len(batch.records) > sample:
-                rest = sample - inspector.rows
-                batch = Batch(batch.places[:rest], batch.records[:rest])
-                sampled = True
-            if batch.records:
-                inspector.add(log, batch)
-            if on_progress:
-                on_progress(inspector.rows, log.bytes_read, log.bytes_total)
-            if sampled:
-                break
+        sampled = _read_files(inspector, source, logs, sample, workers, on_progress)
     except TooManyProblems:
         pass
     except DataError as error:
         with contextlib.suppress(TooManyProblems):
             inspector.problem(error)
+    finally:
+        if collects:
+            gc.enable()
     return inspector.report(logs, sampled=sampled)
+
+
+def _read_files(
+    inspector: Inspector,
+    source: str | Path,
+    logs: list[ReadLog],
+    sample: int | None,
+    workers: int | None,
+    on_progress: Callable[[int, int, int], None] | None,
+) -> bool:
+    """Add the rows of all files; True where `sample` left some unread."""
+    files, notes = find_files(source)
+    total = sum(file.path.stat().st_size for file in files)
+    done = 0
+    for file in files:
+        log = ReadLog(file.shown, on_error=inspector.problem, quick=True, notes=list(notes))
+        notes = []
+        logs.append(log)
+
+        def progress(log: ReadLog = log, done: int = done) -> None:
+            if on_progress:
+                on_progress(inspector.rows, done + log.bytes_read, total)
+
+        if sample is None:
+            _read_all(inspector, file, log, workers, progress)
+        elif _read_some(inspector, file, log, sample, progress):
+            return True
+        done += file.path.stat().st_size
+    return False
+
+
+def _read_some(
+    inspector: Inspector, file: DataFile, log: ReadLog, sample: int, progress: Callable[[], None]
+) -> bool:
+    """Add rows until there are `sample`; True where the file holds more."""
+    for batch in read_file(file, log):
+        rest = sample - inspector.rows
+        if len(batch.records) > rest:
+            if rest:
+                raw = b"\n".join(batch.raw.split(b"\n")[:rest]) if batch.raw is not None else None
+                inspector.add(log, Batch(batch.places[:rest], batch.records[:rest], raw))
+            return True
+        inspector.add(log, batch)
+        progress()
+    return False
+
+
+def _read_all(
+    inspector: Inspector, file: DataFile, log: ReadLog, workers: int | None, progress: Callable[[], None]
+) -> None:
+    """Add all rows of a file; a large file of JSON lines goes to several processes after its first batch."""
+    from pipelines.datasets.parallel import scan_file, workers_for
+
+    at = 0
+    for batch in read_file(file, log):
+        inspector.add(log, batch)
+        progress()
+        at = log.resume_at or 0
+        count = workers if workers is not None else (workers_for(file.path) if at else 1)
+        if at and count > 1 and inspector.layout is not None and not inspector.mend:
+            break
+    else:
+        return
+    layout, line = inspector.layout, batch.places[-1] + 1
+    assert layout is not None
+    with file.path.open("rb") as raw:
+        for piece in scan_file(file.path, at, layout, count):
+            if piece.facts is not None:
+                inspector.places.open(log)
+                inspector.tally.add_facts(piece.facts)
+                inspector.places.extend(range(line, line + piece.lines))
+            else:
+                raw.seek(piece.start)
+                block = raw.read(piece.stop - piece.start)
+                ended = block.endswith(b"\n")
+                careful = careful_batches(block[:-1] if ended else block, line, log, not ended)
+                for one in careful:
+                    inspector.add(log, one)
+            line += piece.lines
+            log.bytes_read = piece.stop
+            progress()
+
+
+def _is_conversational(match: Match, records: list[Row]) -> bool:
+    """Are the parts lists of messages? The first row that is not null decides."""
+    if (
+        match.format == "messages"
+        or "history" in match.columns
+        or match.form.name.startswith(("sharegpt", "openai"))
+    ):
+        return True
+    if "system" in match.columns and any(record.get(match.columns["system"]) for record in records):
+        return True
+    part = "chosen" if match.format == "preference" else parts_of(match.format)[0]
+    value = next((r[match.columns[part]] for r in records if r.get(match.columns[part]) is not None), None)
+    return isinstance(value, list) or (isinstance(value, str) and _is_json_messages(value))
 
 
 def _is_json_messages(text: str) -> bool:
     if not text.lstrip().startswith("[{"):
         return False
-    import json
-
     try:
         value = json.loads(text)
     except ValueError:
@@ -496,17 +555,25 @@ def _is_json_messages(text: str) -> bool:
     )
 
 
-def _lengths_of_turns(messages: list[Row]) -> tuple[int, int]:
-    """Characters before the first answer, and from it on."""
-    first = next(i for i, message in enumerate(messages) if message["role"] == "assistant")
-    return len(text_of(messages[:first])), len(text_of(messages[first:]))
+def _unknown_columns(log: ReadLog, place: int, first: Row) -> DataError:
+    names = ", ".join(f'"{name}"' for name in list(first)[:8])
+    texts = [name for name, value in first.items() if isinstance(value, str)]
+    if len(texts) >= 2:
+        known = f"--map prompt={texts[0]} --map completion={texts[1]} (or answer=, chosen=, rejected=)"
+    elif texts:
+        known = f"--map text={texts[0]} (or prompt=)"
+    else:
+        known = "text, messages, prompt and completion, or prompt, chosen and rejected"
+    return log.error(
+        f"the columns {names} match no known format" if names else "the row has no columns",
+        place,
+        remedy=f"say which column is which: {known}" if texts else f"name the columns {known}",
+    )
 
 
-def _kind_of_reason(reason: str) -> str:
-    """The kind of a warning: its words without the numbers and names that differ from row to row."""
-    import re
-
-    return re.sub(r'"[^"]*"|<[^>]*>|\d+', "…", reason)
+def _error_in_row(log: ReadLog, place: int, problem: RowProblem, record: Row) -> DataError:
+    text = json.dumps(record, ensure_ascii=False, default=str)
+    return log.error(problem.reason, place, text=excerpt(text), remedy=problem.remedy)
 
 
 def _shown(value: Any) -> Any:

@@ -9,7 +9,8 @@ SMALL = 200_000
 
 
 class Repeats:
-    """16 bytes a row: a hash of the row and one of its prompt, in the order of the rows.
+    """Eight bytes a row for its hash, and eight for its prompt's where it has a gold, in the order of the
+    rows.
 
     Hashes are Python's own (64 bits): two of ten million different rows share one with a chance of 3 in a
     million.
@@ -18,33 +19,29 @@ class Repeats:
     def __init__(self) -> None:
         self.rows = array("q")
         self.prompts = array("q")
+        self._duplicates: list[tuple[int, int]] | None = None
+        self._duplicates_of = 0
 
-    def add(self, row_hash: int, prompt_hash: int) -> None:
+    def add(self, row_hash: int, prompt_hash: int | None) -> None:
         self.rows.append(row_hash)
-        self.prompts.append(prompt_hash)
+        if prompt_hash is not None:
+            self.prompts.append(prompt_hash)
 
     def extend(self, row_hashes: Iterable[int], prompt_hashes: Iterable[int]) -> None:
         self.rows.extend(row_hashes)
         self.prompts.extend(prompt_hashes)
 
-    def duplicates(self) -> Iterator[tuple[int, int]]:
+    def duplicates(self) -> list[tuple[int, int]]:
         """(index, index of the first row with the same content), in the order of the rows."""
-        yield from repeated(self.rows)
+        if self._duplicates is None or self._duplicates_of != len(self.rows):
+            self._duplicates, self._duplicates_of = list(repeated(self.rows)), len(self.rows)
+        return self._duplicates
 
     def conflicts(self) -> Iterator[tuple[int, int]]:
         """(index, index of the first row with the same prompt) where the two rows differ."""
         for index, first in repeated(self.prompts):
             if self.rows[index] != self.rows[first]:
                 yield index, first
-
-    def distinct_prompts(self) -> int:
-        """How many different prompts there are."""
-        if len(self.prompts) <= SMALL:
-            return len(set(self.prompts))
-        import numpy as np
-
-        ordered = np.sort(np.frombuffer(self.prompts, dtype=np.int64))
-        return int((ordered[1:] != ordered[:-1]).sum()) + 1
 
 
 def repeated(hashes: array[int]) -> Iterator[tuple[int, int]]:

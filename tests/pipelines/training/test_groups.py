@@ -144,7 +144,7 @@ def test_a_length_penalty_does_not_make_a_dead_group_look_alive(build):
 
 @pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
 def test_a_part_filled_batch_has_the_gradient_of_what_it_holds(build, loss_type):
-    """One group of four has signal. The rest tops up, and must count for nothing: neither in sum nor in mean."""
+    """One group of four has signal; the rest tops up and must count for nothing, in sum or in mean."""
 
     def one_group(prompts, completions, **kwargs):
         first = prompts[0]
