@@ -16,10 +16,10 @@ from pipelines import stages
 from pipelines.methods import METHODS, Method, Setting
 from pipelines.methods.fields import check_field
 from pipelines.plan import Plan, PlannedStage, render, write_plan
-from pipelines.prepare import PreparedData, PreparedFile, has_chat_template, prepare_data, tokens_for
+from pipelines.prepare import PreparedData, PreparedFile, prepare_data
 from pipelines.rewards import load_reward, required_columns
 from pipelines.runs import PLAN
-from pipelines.sizing import FitResult, StageRequest, StageSize, fit_stage, size_stage
+from pipelines.sizing import FitResult, StageRequest, StageSize, calibrated_speed, fit_stage, size_stage
 from pipelines.stages import DynamicSampling, Evaluation, Lora, Overlong, StageConfig, StageData, Tuning
 
 EVAL_COMPLETIONS_AT_ONCE = 256
@@ -87,9 +87,7 @@ def build_run(request: PlanRequest, hardware: Hardware, run_dir: Path, force: bo
     base_model = _base_model(request.model, run_dir)
     fresh = not run_dir.exists()
     try:
-        data = prepare_data(
-            run_dir, sources, request.eval, has_chat_template(request.model), reward is not None, request.seed
-        )
+        data = prepare_data(run_dir, request.model, sources, request.eval, reward is not None, request.seed)
         reward = _check_reward(reward, data, run_dir)
         plan, configs = _size_and_configure(
             request, methods, data, reward, base_model, hardware, run_dir, force
@@ -245,7 +243,7 @@ def _size_and_configure(
     hardware, note = one_device(hardware)
     notes = [*([note] if note else []), *data.notes]
     evaluation = _evaluation(request, methods, data, hardware)
-    drafts = [_draft(request, m, data.files[m.data], evaluation, hardware) for m in methods]
+    drafts = [_draft(request, m, data, evaluation, hardware) for m in methods]
     fitted = _fit_all(request, drafts, hardware, force)
     fitted, cut = _within_budget(request, fitted, hardware)
     notes += cut
@@ -335,11 +333,17 @@ def _completion_tokens(request: PlanRequest) -> int:
 def _draft(
     request: PlanRequest,
     method: Method,
-    file: PreparedFile,
+    data: PreparedData,
     evaluation: Evaluation | None,
     hardware: Hardware,
 ) -> _Stage:
     """The stage as one would like to run it, before it is made to fit."""
+    file = data.files[method.data]
+    demonstrations = data.files.get("demonstrations")
+    # what was imitated is the best guess at the length of what will be sampled
+    mean_completion = (
+        demonstrations.mean_tokens - demonstrations.mean_prompt_tokens if demonstrations else None
+    )
     user = request.settings.get(method.name, {})
     on_gpu = hardware.kind == "gpu"
 
@@ -368,8 +372,10 @@ def _draft(
             tuning=tuning,
             lora_rank=value("lora_r", 16),
             lora_targets=value("lora_targets", "all-linear"),
-            max_length=None if method.is_rl else value("max_length", min(tokens_for(file.max_chars), 8192)),
-            max_prompt_length=tokens_for(file.max_prompt_chars) if method.is_rl else None,
+            max_length=None if method.is_rl else value("max_length", min(_round_up(file.max_tokens), 8192)),
+            mean_length=None if method.is_rl else file.mean_tokens,
+            max_prompt_length=file.max_prompt_tokens if method.is_rl else None,
+            mean_completion_length=mean_completion if method.is_rl else None,
             max_completion_length=completion,
             micro_batch=micro,
             gradient_accumulation=max(1, effective // micro),
@@ -386,6 +392,11 @@ def _draft(
     )
 
 
+def _round_up(tokens: int) -> int:
+    """`tokens` as a multiple of 64."""
+    return max(64, math.ceil(tokens / 64) * 64)
+
+
 def _fit_all(
     request: PlanRequest, drafts: list[_Stage], hardware: Hardware, force: bool
 ) -> list[tuple[_Stage, FitResult]]:
@@ -395,12 +406,14 @@ def _fit_all(
         for draft in drafts:
             keep = tuple(n for n in ("tuning",) if request.tuning != "auto" or n in draft.user)
             try:
-                results.append(fit_stage(draft.request, hardware, keep=keep))
+                fitted = fit_stage(draft.request, hardware, keep=keep)
+                size = _size(fitted.request, hardware)
+                results.append(fitted.model_copy(update={"size": size}))
             except DoesNotFit:
                 if not force:
                     raise
                 results.append(
-                    FitResult(request=draft.request, size=size_stage(draft.request, hardware), changes=())
+                    FitResult(request=draft.request, size=_size(draft.request, hardware), changes=())
                 )
         tunings = [result.request.tuning for result in results]
         if len(set(tunings)) == 1 or request.tuning != "auto":
@@ -443,9 +456,14 @@ def _within_budget(
                 else f"; even so the whole needs more, about {likely - last:.1f} before this stage"
             )
         )
-        result = result.model_copy(update={"request": shorter, "size": size_stage(shorter, hardware)})
+        result = result.model_copy(update={"request": shorter, "size": _size(shorter, hardware)})
         fitted = [*fitted[:-1], (draft, result)]
     return fitted, notes
+
+
+def _size(request: StageRequest, hardware: Hardware) -> StageSize:
+    """The size at the speed that was measured on this machine, where it was."""
+    return size_stage(request, hardware, calibrated_speed(request, hardware))
 
 
 def _hours(size: StageSize) -> float:
@@ -493,7 +511,7 @@ def _planned_probe(request: StageRequest, evaluation: Evaluation | None, hardwar
     assert evaluation is not None
     probe = request.model_copy(
         update={
-            "method": "grpo",
+            "method": PROBE,
             "tuning": "full",
             "steps": None,
             "micro_batch": evaluation.batch_size,
@@ -501,7 +519,7 @@ def _planned_probe(request: StageRequest, evaluation: Evaluation | None, hardwar
         }
     )
     return PlannedStage(
-        folder="00-probe", method=PROBE, tuning="none", steps=0, **_numbers(size_stage(probe, hardware))
+        folder="00-probe", method=PROBE, tuning="none", steps=0, **_numbers(_size(probe, hardware))
     )
 
 

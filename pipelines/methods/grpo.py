@@ -41,6 +41,7 @@ DAPO = GRPO.variant(
         "loss_type": Setting(
             value="dapo", why="token-level loss: long chains count by their tokens (section 3.3)"
         ),
+        "epsilon": Setting(value=0.2, why="the lower bound of the clip range stays"),
         "epsilon_high": Setting(
             value=0.28, why="clip-higher: room for unlikely tokens to grow (section 3.1)"
         ),
