@@ -341,9 +341,9 @@ def _draft(
     file = data.files[method.data]
     demonstrations = data.files.get("demonstrations")
     # what was imitated is the best guess at the length of what will be sampled
-    mean_completion = (
-        demonstrations.mean_tokens - demonstrations.mean_prompt_tokens if demonstrations else None
-    )
+    mean_completion = None
+    if demonstrations is not None:
+        mean_completion = max(1, demonstrations.mean_tokens - demonstrations.mean_prompt_tokens)
     user = request.settings.get(method.name, {})
     on_gpu = hardware.kind == "gpu"
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,9 @@ def test_mlflows_page_shows_the_parent_and_its_stages(finished_run, page):
     finally:
         server.terminate()
         server.communicate(timeout=30)
+    port = int(url.split(":")[2].split("/")[0])
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0, "nothing of the server is left"
 
 
 def test_the_report_of_a_plan_that_has_not_run_says_so(tmp_path, task, page):
