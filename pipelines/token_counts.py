@@ -1,4 +1,4 @@
-"""How many tokens a text has, without loading a model: from the tokenizer's own file, else a cautious guess."""
+"""How many tokens a text has, without loading a model: by the tokenizer's file, else a cautious guess."""
 
 from __future__ import annotations
 
