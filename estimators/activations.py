@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from estimators.adapters import adapts_experts, is_target
+from estimators.adapters import adapts_experts, expert_width, is_target
 from estimators.shapes import Block, Linear, ModelShape
 from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Setup
@@ -222,8 +222,9 @@ def saved_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
 def _saved_once(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> float:
     merged = 0.0
     if setup.tuning != "full" and adapts_experts(block, setup.lora_targets):
-        # PEFT adds the adapters' product to whole expert matrices; the sum is needed for backward (traced)
-        merged = 2.0 * block.expert_params
+        # PEFT adds the adapters' product to whole expert matrices; the sum is needed for backward, and so are
+        # copies of the adapters (traced)
+        merged = 2.0 * block.expert_params + 6.0 * setup.lora_rank * expert_width(shape, block)
     own = layer_bytes_per_token(shape, block, setup).total * tokens
     return own + eager_bytes(shape, block, setup, tokens) + merged
 
@@ -247,7 +248,7 @@ def _block_peak(shape: ModelShape, block: Block, setup: Setup, tokens: int, own:
         kind = dtypes(shape, setup)
         kept = layer_bytes_per_token(shape, block, setup).attention if own else 0.0
         # softmax_backward: the saved softmax, its incoming gradient and its outgoing one, all fp32
-        copies = EAGER_COPIES if setup.on_gpu else 0.0
+        copies = (EAGER_COPIES if setup.on_gpu else 0.0) + (1.0 if shape.capped_scores else 0.0)
         wide = 3.25 * kind.attention if shape.narrow_softmax else 12.0
         scores = wide * (1 if own else 2 / 3) + copies * kind.attention
         pairs = scores * block.heads * setup.length
@@ -264,6 +265,14 @@ def feed_forward_gradients(shape: ModelShape, block: Block, setup: Setup) -> flo
     kind = dtypes(shape, setup)
     width = max(block.ffn_width, block.experts_per_token * block.expert_width)
     hidden = shape.hidden
+    return _inner_gradients(shape, block, setup, kind, width, hidden) + (
+        8 * hidden if block.num_norms == 4 else 0
+    )
+
+
+def _inner_gradients(
+    shape: ModelShape, block: Block, setup: Setup, kind: Dtypes, width: int, hidden: int
+) -> float:
     if _trains(setup):
         return 2 * kind.compute * width + (2 * hidden if kind.residual == 2 else 0)
     adapted = any(is_target(linear, block, setup.lora_targets) for linear in block.feed_forward)
@@ -283,7 +292,7 @@ def _weight_temporaries(block: Block, setup: Setup) -> float:
         total += max(largest, block.expert_params // 2) * BYTES_PER_ELEMENT[setup.weights_dtype]
     if setup.autocast != "none" and setup.weights_dtype == "fp32" and setup.tuning != "qlora":
         total += 2.0 * (sum(linear.weights for linear in block.linears) + block.expert_params)
-    if not _trains(setup) and adapts_experts(block, setup.lora_targets):
+    if not _trains(setup) and adapts_experts(block, setup.lora_targets) and setup.gradient_checkpointing:
         # the adapters' product in fp32, and the gradient of the sum (traced)
         total += 5.0 * block.expert_params
     return total

@@ -43,7 +43,9 @@ def width_per_rank(shape: ModelShape, targets: LoraTargets) -> int:
         block.count * (linear.inputs + linear.outputs)
         for block, linear in shape.linears()
         if is_target(linear, block, targets)
-    ) + sum(block.count * _expert_width(shape, block, targets) for block in shape.blocks)
+    ) + sum(
+        block.count * expert_width(shape, block) for block in shape.blocks if adapts_experts(block, targets)
+    )
 
 
 def adapts_experts(block: Block, targets: LoraTargets) -> bool:
@@ -51,10 +53,8 @@ def adapts_experts(block: Block, targets: LoraTargets) -> bool:
     return targets == "all-linear" and block.num_experts > 0 and block.adapted_experts
 
 
-def _expert_width(shape: ModelShape, block: Block, targets: LoraTargets) -> int:
+def expert_width(shape: ModelShape, block: Block) -> int:
     """Inputs + outputs of all experts, the fused gate and up at twice the rank, and of the router."""
-    if not adapts_experts(block, targets):
-        return 0
     hidden, width = shape.hidden, block.expert_width
     per_expert = 2 * (hidden + 2 * width) + (width + hidden)
     return block.num_experts * per_expert + hidden + block.num_experts

@@ -48,12 +48,15 @@ class Family(Record):
     tied_default: bool = False
     sdpa: bool = True
     narrow_softmax: bool = False
+    capped_scores: bool = False
     parallel: bool = False
     """Attention and feed-forward read one norm's output."""
 
 
 LLAMA = Family()
-GEMMA2 = Family(sdpa=False, norms=4, tied_default=True, mlp_bias=False, head_dim_default=256)
+GEMMA2 = Family(
+    sdpa=False, capped_scores=True, norms=4, tied_default=True, mlp_bias=False, head_dim_default=256
+)
 LAYER_NORM = {"norm": "layer", "qkv_bias": True, "out_bias": True, "mlp_bias": True}
 
 FAMILIES: dict[str, Family] = {
@@ -159,6 +162,7 @@ def read_shape(config: Mapping[str, Any], name: str) -> ModelShape:
         norm="rms" if family.norm == "rms" else "layer",
         sdpa=family.sdpa,
         narrow_softmax=family.narrow_softmax,
+        capped_scores=family.capped_scores,
         source=f"closed form of the {model_type} family",
     )
 

@@ -177,6 +177,10 @@ def _phases(
     first = block_peak_bytes(shape, setup, tokens, first=True)
     loss = loss_bytes(shape, setup, scored)
     head_gradient = _head_gradient_bytes(shape, setup)
+    embedding = 0.0
+    if setup.tuning == "full" and setup.gradient_accumulation == 1 and not shape.tied:
+        embedding = shape.embedding_params * BYTES_PER_ELEMENT[setup.weights_dtype]
+    layers = gradients - sharded(embedding, setup, ("zero2", "zero3", "fsdp"))
     optimizer = find_optimizer(setup.optimizer)
     gathered = gathered_bytes(shape, setup)
     step = step_bytes(optimizer, trainable_params(shape, setup), trainable_dtype(setup))
@@ -203,7 +207,7 @@ def _phases(
             "autocast copies": held,
             "activations": saved + last,
         },
-        "backward, first layer": {**base, "gradients": gradients, "activations": first},
+        "backward, first layer": {**base, "gradients": layers, "activations": first},
         "backward, embedding": {
             **base,
             "gradients": gradients,

@@ -125,6 +125,8 @@ class ModelShape(Record):
     norm: Literal["rms", "layer"] = "rms"
     sdpa: bool = True
     """False: transformers runs eager attention where flash attention is not asked for (soft caps, sinks)."""
+    capped_scores: bool = False
+    """Attention scores pass a soft cap, whose tanh is one more score matrix (gemma-2)."""
     narrow_softmax: bool = False
     """Eager attention computes its softmax in the compute dtype, not in fp32 (gpt-oss with its sinks)."""
     source: str = ""
