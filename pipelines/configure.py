@@ -183,7 +183,8 @@ def _draft(
     if tuning == "auto":
         tuning = "lora" if request.limited_compute or (method.is_rl and request.economy) else "full"
     examples = effective // group if method.is_rl else effective
-    steps = value("max_steps", min(method.max_steps, max(1, math.ceil(file.rows * method.epochs / examples))))
+    passes = math.ceil(file.rows * method.epochs / examples)
+    steps = value("max_steps", min(method.max_steps, max(method.min_steps, passes)))
     completion = value("max_completion_length", _completion_tokens(request)) if method.is_rl else None
     return _Stage(
         method=method,
@@ -449,4 +450,8 @@ def _steps_why(method: Method, file: PreparedFile, draft: _Stage) -> str:
     """Where the number of steps comes from."""
     if "max_steps" in draft.user:
         return draft.user["max_steps"].why
-    return f"{method.epochs:g} passes over {file.rows} rows, {method.max_steps} steps at most"
+    times = "one pass" if method.epochs == 1 else f"{method.epochs:g} passes"
+    least = (
+        f"{method.min_steps} to {method.max_steps}" if method.min_steps > 1 else f"at most {method.max_steps}"
+    )
+    return f"{times} over {file.rows} rows, {least} steps"

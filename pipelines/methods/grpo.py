@@ -18,6 +18,7 @@ GRPO = Method(
     learning_rate_why="the paper's 1e-6 for full tuning, ten times that for an adapter",
     effective_batch=256,
     epochs=1,
+    min_steps=100,
     max_steps=300,
     settings={
         "loss_type": Setting(
