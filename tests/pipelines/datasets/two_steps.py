@@ -16,10 +16,10 @@ from typing import Any
 
 warnings.filterwarnings("ignore")
 
-import torch  # noqa: E402
-from datasets import load_dataset  # noqa: E402
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM  # noqa: E402
-from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer  # noqa: E402
+import torch
+from datasets import load_dataset
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
 torch.set_num_threads(1)
 COMMON: dict[str, Any] = {
