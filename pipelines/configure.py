@@ -15,7 +15,16 @@ from pipelines.methods import Method, Setting
 from pipelines.plan import STAGE_FIELDS, Plan, PlannedStage, PlanRequest
 from pipelines.prepare import PreparedData, PreparedFile
 from pipelines.sizing import FitResult, StageRequest, StageSize, calibrated_speed, fit_stage, size_stage
-from pipelines.stages import DynamicSampling, Evaluation, Lora, Overlong, StageConfig, StageData, Tuning
+from pipelines.stages import (
+    PROBE,
+    DynamicSampling,
+    Evaluation,
+    Lora,
+    Overlong,
+    StageConfig,
+    StageData,
+    Tuning,
+)
 
 EVAL_COMPLETIONS_AT_ONCE = 256
 CHECKPOINTS_PER_STAGE = 10
@@ -24,7 +33,6 @@ MIN_STEPS = 10
 MAX_TOKENS = {"math": 1024, "code": 1024}
 DEFAULT_TOKENS = 512
 LONG_COT_TOKENS = 4096
-PROBE = "probe"
 
 
 def one_device(hardware: Hardware) -> tuple[Hardware, str | None]:

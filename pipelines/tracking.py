@@ -110,9 +110,20 @@ class Sync:
         self.client: Any = mlflow.MlflowClient(tracking_uri=uri)
         self.entities: Any = mlflow.entities
         known = read_tracking(run_dir)
-        if known is None or known.uri != uri:
+        if known is None or known.uri != uri or not self._is_there(known, mlflow.exceptions.MlflowException):
             known = TrackingState(uri=uri)
         self.state: TrackingState = known.model_copy(update={"complete": False, "error": None})
+
+    def _is_there(self, known: TrackingState, not_found: type[Exception]) -> bool:
+        """Whether the store still holds the parent run: a store that was removed is filled again."""
+        if known.parent_run_id is None:
+            return False
+        try:
+            return bool(self.client.get_run(known.parent_run_id).info.lifecycle_stage == "active")
+        except not_found as error:
+            if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST":
+                return False
+            raise
 
     def save(self, **changes: Any) -> None:
         """Change the state and write it."""
