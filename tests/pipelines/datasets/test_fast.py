@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.datasets.fast import Layout
-from pipelines.datasets.inspect import Inspector, inspect_source
+from pipelines.datasets.inspect import inspect_source
+from pipelines.datasets.inspector import Inspector
 from pipelines.datasets.key_scan import SMALL_BYTES, count_keys, has_long_digits, is_exact
 from pipelines.datasets.rows import ReadLog
 from pipelines.datasets.sources import find_files, read_file

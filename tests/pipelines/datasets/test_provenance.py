@@ -12,15 +12,16 @@ from pipelines.datasets.provenance import dataset_fields
 
 def test_mlflow_takes_the_fields(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text(
-        '{"prompt": "a", "answer": "1", "level": 3}\n{"prompt": "bc", "answer": "2", "level": 1}\n'
-    )
+    rows = [{"prompt": "a", "answer": "1", "level": 3}, {"prompt": "bc", "answer": "2", "level": 1}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     fields = dataset_fields(inspect_source(path), content_digest(path))
     assert json.loads(fields["profile"])["num_rows"] == 2
-    types = {column["name"]: column["type"] for column in json.loads(fields["schema"])["mlflow_colspec"]}
+    columns = json.loads(fields["schema"])["mlflow_colspec"]
+    types = {column["name"]: column["type"] for column in columns}
     assert types == {"prompt": "string", "answer": "string", "level": "double"}
     code = (
-        "import json, sys\nfrom mlflow import MlflowClient\nfrom mlflow.entities import Dataset, DatasetInput\n"
+        "import json, sys\nfrom mlflow import MlflowClient\n"
+        "from mlflow.entities import Dataset, DatasetInput\n"
         "client = MlflowClient(tracking_uri=sys.argv[1])\n"
         "run = client.create_run(client.create_experiment('x'))\n"
         "client.log_inputs(run.info.run_id, [DatasetInput(Dataset(**json.loads(sys.argv[2])), [])])\n"
