@@ -5,14 +5,14 @@ A verb's module is imported when the verb is called, so that `advisor --help` st
 
 from __future__ import annotations
 
-import importlib
+import gc
 import os
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import typer
-from typer.core import TyperGroup
 
+from advisor.lazy import LazyGroup, no_such_verb
 from estimators.errors import AdvisorError
 
 # verb -> (module under advisor.commands, one line of help); the order is the order of use
@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "recommend": ("recommend", "Which recipe to use, and why."),
     "plan": ("plan", "Size a recipe for the hardware and write its run folder."),
     "run": ("run", "Run a run folder, or resume it."),
+    "check": ("check", "What is wrong with the data or the reward, before it costs a GPU hour."),
     "estimate": ("estimate", "Memory, time and cost of one training stage, before it runs."),
     "gpus": ("gpus", "This machine's GPUs: what is free, and who holds the rest."),
     "report": ("report", "Write report.html and report.md for a run folder."),
@@ -32,27 +33,14 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 
 
-class LazyGroup(TyperGroup):
-    """A group of verbs whose modules are imported only when they are called."""
+class Advisor(LazyGroup):
+    """All verbs."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in VERBS:
-            return None
-        module = importlib.import_module(f"advisor.commands.{VERBS[cmd_name][0]}")
-        command = typer.main.get_command(module.app)
-        command.name = cmd_name
-        return command
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+    verbs = VERBS
 
 
 app = typer.Typer(
-    cls=LazyGroup,
+    cls=Advisor,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -81,12 +69,21 @@ def root(
 
 def main() -> NoReturn:
     """The entry point: every problem a user can mend is one message and an exit code."""
+    gc.set_threshold(100_000)  # imports make no garbage; looking for it takes a seventh of the start
     sys.exit(run_app(sys.argv[1:]))
 
 
 def run_app(arguments: list[str]) -> int:
     """Run one verb; returns its exit code (0 done, 1 mend it, 2 usage, 3 a stage failed, 130 interrupted)."""
     try:
+        if not arguments:  # without Typer's parsing, which imports pydantic: the first question comes sooner
+            from advisor.commands.wizard import start
+
+            start()
+            return 0
+        if not arguments[0].startswith("-") and arguments[0] not in VERBS:
+            typer.echo(f"error: {no_such_verb(arguments[0], VERBS)}", err=True)
+            return 2
         result = app(args=arguments, prog_name="advisor", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except AdvisorError as error:

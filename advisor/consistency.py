@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from advisor.answers import Answers, DataFiles
-from advisor.rules import Decision
-from estimators.errors import BadInput
+from typing import Any
 
-STAGE_DATA = {"sft": "demonstrations", "dpo": "preferences", "grpo": "prompts", "dapo": "prompts"}
-"""The block of `data` that a stage trains on."""
+from advisor.answers import Answers, DataFiles
+from advisor.questions import SIX_BY_KEY
+from advisor.rules import Decision, case_of, decide
+from estimators.errors import BadInput
+from pipelines.methods import METHODS
 
 TASK_REWARDS = {
     "math": "math_reward",
@@ -27,7 +28,7 @@ _HOLDS = {
 def refuse_what_cannot_train(answers: Answers, decision: Decision) -> None:
     """BadInput where no stage finds its data among the files named, or one file is to be two things."""
     _refuse_shared_files(answers.data)
-    needed = [STAGE_DATA[stage] for stage in decision.pipeline]
+    needed = [METHODS[stage].data for stage in decision.pipeline]
     named = [key for key in DataFiles.model_fields if getattr(answers.data, key) and key != "eval"]
     if not named or any(key in named for key in needed):
         return
@@ -110,14 +111,27 @@ def _task_warnings(answers: Answers, decision: Decision) -> list[str]:
     return []
 
 
+def missing_keys(values: dict[str, Any]) -> list[str]:
+    """The keys that a plan cannot do without and that these answers, perhaps not complete yet, lack."""
+    missing = [key for key in [*SIX_BY_KEY, "model"] if not values.get(key)]
+    if any(key in SIX_BY_KEY for key in missing):
+        return missing
+    answers = Answers.model_validate(values)
+    stages = decide(case_of(answers)).pipeline
+    missing += [f"data.{METHODS[s].data}" for s in stages if not getattr(answers.data, METHODS[s].data)]
+    if any(METHODS[stage].is_rl for stage in stages) and not answers.reward:
+        missing.append("reward")
+    return missing
+
+
 def _missing_files(answers: Answers, decision: Decision) -> list[str]:
     """What the pipeline's stages still need before they can be planned."""
     warnings = []
     for stage in decision.pipeline:
-        key = STAGE_DATA[stage]
+        key = METHODS[stage].data
         if not getattr(answers.data, key):
             warnings.append(f"{stage.upper()} trains on data.{key} ({_HOLDS[key]}), which names no file yet.")
-    if any(STAGE_DATA[stage] == "prompts" for stage in decision.pipeline) and not answers.reward:
+    if any(METHODS[stage].is_rl for stage in decision.pipeline) and not answers.reward:
         known = TASK_REWARDS.get(answers.task or "")
         remedy = (
             f"{known} is the built-in one for {answers.task}"

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import typer
+
+from estimators.errors import AdvisorError
+
+T = TypeVar("T")
 
 
 def on_terminal() -> bool:
@@ -35,9 +41,30 @@ def need_terminal(remedy: str) -> None:
 
 
 def stopped(how_to_go_on: str) -> NoReturn:
-    """Leave after Ctrl-C with one line on how to go on."""
+    """Leave after Ctrl-C with one line on how to go on; a second Ctrl-C changes nothing any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     say(f"\nstopped; {how_to_go_on}")
     raise typer.Exit(130)
+
+
+def failed(error: AdvisorError, how_to_go_on: str) -> NoReturn:
+    """Leave after a problem that the user can mend, with one line on how to go on."""
+    say(f"error: {error}")
+    say(how_to_go_on)
+    raise typer.Exit(error.exit_code)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C in here takes effect at the end: what was answered is kept first."""
+    pending: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pending.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pending:
+        raise KeyboardInterrupt
 
 
 def say(text: str = "") -> None:
@@ -62,6 +89,14 @@ def wrap(text: str, indent: str = "", first: str | None = None) -> str:
     )
 
 
+def complaint(text: str) -> str:
+    """Why an answer cannot be, indented under it; lines stay lines."""
+    first, *rest = text.splitlines()
+    return "\n".join(
+        [wrap(first, "    ", first="  ! "), *(wrap(line.strip(), "      ", "    ") for line in rest)]
+    )
+
+
 def choose(
     message: str,
     choices: Sequence[tuple[str, str]],
@@ -82,45 +117,76 @@ def choose(
     ]
     how = f"({', '.join(keys[:-1])} or {keys[-1]}, or arrows; then Enter)" if keys else "(arrows, then Enter)"
     instruction = "\n" + "\n".join(wrap(line, "  ") for line in [*help.splitlines(), how])
-    picked: str = questionary.select(
-        message,
-        options,
-        default=default,
-        instruction=instruction,
-        use_shortcuts=bool(keys),
-        use_jk_keys=False,
-        style=_style(),
-        output=_output(),
-    ).unsafe_ask()
+    picked: str = _ask(
+        questionary.select(
+            message,
+            options,
+            default=default,
+            instruction=instruction,
+            use_shortcuts=bool(keys),
+            use_jk_keys=False,
+            style=_style(),
+            output=_output(),
+        )
+    )
     return picked
 
 
-def line(message: str, check: Callable[[str], Any], *, help: str = "", default: str = "") -> Any:
-    """What `check` makes of a line of text; asked for again, with the reason, while it raises ValueError."""
+def line(
+    message: str,
+    check: Callable[[str], T],
+    *,
+    help: str = "",
+    default: str = "",
+    optional: str = "",
+    path: bool = False,
+) -> T | None:
+    """What `check` makes of a line of text; asked again, with the reason above, while it raises ValueError.
+
+    Enter alone gives `default` where there is one; else None where leaving it out means something (`optional`
+    says what: "no limit"). With a default, "-" leaves it out. `path` completes file names with Tab.
+    """
     import questionary
 
+    enter = default or optional
+    instruction = f"(Enter: {enter}{'; - for none' if default and optional else ''})" if enter else None
     if help:
         say(wrap(help, "  "))
     while True:
+        more = {"completer": _path_completer(), "complete_while_typing": False} if path else {}
+        text = _ask(
+            questionary.text(message, instruction=instruction, style=_style(), output=_output(), **more)
+        )
+        text = text.strip() or default
+        if optional and text in ("", "-"):
+            return None
         try:
-            text = questionary.text(message, default=default, style=_style(), output=_output()).unsafe_ask()
-        except EOFError:
-            raise KeyboardInterrupt from None
-        try:
-            return check(text.strip())
-        except ValueError as reason:
-            say(wrap(str(reason), "    ", first="  ! "))
-            default = ""
+            return check(text)
+        except (ValueError, AdvisorError) as reason:
+            say(complaint(str(reason)))
 
 
 def confirm(message: str, *, default: bool = True) -> bool:
     """Yes or no."""
     import questionary
 
-    agreed: bool = questionary.confirm(
-        message, default=default, style=_style(), output=_output()
-    ).unsafe_ask()
+    agreed: bool = _ask(questionary.confirm(message, default=default, style=_style(), output=_output()))
     return agreed
+
+
+def _ask(question: Any) -> Any:
+    """The answer; Ctrl-D is Ctrl-C."""
+    try:
+        return question.unsafe_ask()
+    except EOFError:
+        raise KeyboardInterrupt from None
+
+
+@cache
+def _path_completer() -> Any:
+    from prompt_toolkit.completion import PathCompleter
+
+    return PathCompleter(expanduser=True)
 
 
 @cache

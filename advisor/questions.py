@@ -82,11 +82,58 @@ CHOICES: tuple[tuple[str, str], ...] = (
 )
 
 TASKS: dict[str, str] = {
-    "math": "a result that can be compared: arithmetic, word problems, competition maths",
+    "math": "a result that can be compared",
     "code": "programs that tests can run",
     "extraction": "text to fields, judged by a schema",
     "tool-calling": "the right function with the right arguments",
     "dialogue": "open conversation, judged by taste",
     "safety": "refusing and complying in the right places",
     "instruction": "following instructions of any kind",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detail:
+    """A question after the six, answered with a choice or a line of text."""
+
+    asks: str
+    help: str = ""
+    optional: str = ""
+    """What leaving it out means; empty where an answer is needed."""
+
+
+TASK = Detail(asks="What is the task?", help="It suggests a reward; on math and code, RL is DAPO.")
+MODEL = Detail(
+    asks="Model",
+    help="A hub id such as Qwen/Qwen3-0.6B, or a folder with config.json and weights.",
+)
+REWARD = Detail(
+    asks="Reward",
+    help="What checks an answer: math_reward, code_reward, json_schema_reward, tool_call_reward, "
+    "exact_answer, or a function of yours as file.py:function.",
+)
+DATA: dict[str, Detail] = {
+    "demonstrations": Detail(
+        asks="Demonstrations",
+        help="A file of worked answers for SFT, one JSON object a line: prompt and completion, or messages.",
+    ),
+    "preferences": Detail(
+        asks="Preferences",
+        help="A file of pairs for DPO, one JSON object a line: prompt, chosen and rejected.",
+    ),
+    "prompts": Detail(
+        asks="Prompts",
+        help="A file of prompts for RL, one JSON object a line: prompt, and what the reward compares with, "
+        "such as answer.",
+    ),
+}
+EVAL = Detail(
+    asks="Held-out prompts",
+    help="A file of prompts that are never trained on, to measure with.",
+    optional="hold some of the prompts out",
+)
+BUDGET: dict[str, Detail] = {
+    "gpu_hours": Detail(asks="Budget in GPU hours", optional="no limit"),
+    "usd": Detail(asks="Budget in US dollars", optional="no limit"),
+    "wall_hours": Detail(asks="Hours on the clock", optional="no limit"),
 }

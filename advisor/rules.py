@@ -23,7 +23,7 @@ DAPO_PAPER = "DAPO, arXiv:2503.14476, section 3"
 DAPO_LENGTH = "DAPO, arXiv:2503.14476, sections 3.3 and 3.4"
 DAPO_COLLAPSE = "DAPO, arXiv:2503.14476, sections 3.1 and 3.2"
 DPO_PAPER = "DPO, arXiv:2305.18290, section 4"
-COLD_START = "DeepSeek-R1, arXiv:2501.12948v1, section 2.3.1"
+NO_SIGNAL = "DAPO, arXiv:2503.14476, section 3.2"
 NO_COLD_START = "DeepSeek-R1, arXiv:2501.12948v1, section 2.2"
 DISTIL = "DeepSeek-R1, arXiv:2501.12948v1, sections 2.4 and 4.1"
 INSTRUCT = "InstructGPT, arXiv:2203.02155, section 3.5"
@@ -118,7 +118,7 @@ def _preference_pairs(case: Case) -> tuple[str, str]:
     if not case.P:
         return "no pairs, so no DPO", DPO_PAPER
     if case.V and not case.L:
-        return "DPO uses the pairs before RL: cheap, without sampling, and a better start", TULU_ORDER
+        return "DPO uses the pairs first, without sampling; then RL: the order of Tülu 3", TULU_ORDER
     return "DPO learns from the pairs directly: no reward model and no sampling", DPO_PAPER
 
 
@@ -162,7 +162,7 @@ def _base_capable(case: Case) -> tuple[str, str]:
         source = NO_COLD_START if case.V else DPO_PAPER
         return "no SFT: the model already has right answers to build on", source
     if case.V and not (case.P and case.L):
-        return "SFT first: where every completion in a group is wrong, RL learns nothing", COLD_START
+        return "SFT first: where every completion in a group is wrong, RL learns nothing", NO_SIGNAL
     return "SFT first: DPO starts from a model that can already answer", DPO_PAPER
 
 

@@ -1,54 +1,82 @@
-"""The questions, one after the other, on a terminal; every answer is kept in a file as soon as it is given.
-
-Nothing heavy is imported before the first question is on the screen.
-"""
+"""The whole wizard: questions, hardware, recommendation, plan, yes or no, run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from advisor import prompts
-from advisor.questions import CHOICES, SIX
+from advisor.asking import ask_everything
+from estimators.errors import AdvisorError
+
+if TYPE_CHECKING:
+    from advisor.answers import Answers
 
 
-def load_draft(path: Path) -> dict[str, Any]:
-    """What `path` already answers; empty where there is no such file."""
-    if not path.exists():
-        return {}
-    from advisor.answers import read_draft
+def whole(path: Path) -> None:
+    """Run the wizard; answers are kept in `path` as they are given."""
+    try:
+        run = _run_to_go_on_with()
+        answers = ask_everything(path) if run is None else None
+    except KeyboardInterrupt:
+        kept = f"the answers so far are in {path}" if path.exists() else "nothing is answered yet"
+        prompts.stopped(f"{kept}; `advisor` goes on from there")
+    if run is not None:
+        from advisor.commands.run import run_folder
 
-    return read_draft(path)
-
-
-def ask_six(draft: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Ask the six questions, those without an answer in `draft` only, or all of them where it answers all.
-
-    Returns the draft with the answers, which is also what `path` holds after each of them.
-    """
-    answers = dict(draft)
-    missing = [question for question in SIX if question.key not in draft]
-    if missing and len(missing) < len(SIX):
-        prompts.say(f"{path} holds {len(SIX) - len(missing)} of the {len(SIX)} answers; these are left.\n")
-    elif not missing:
-        prompts.say(f"{path} holds all {len(SIX)} answers; Enter keeps one.\n")
-    for number, question in enumerate(SIX, 1):
-        if missing and question not in missing:
-            continue
-        unsure = f"unsure takes {question.cautious}, the cautious side, and says how to find out"
-        answers[question.key] = prompts.choose(
-            f"{number}/{len(SIX)} {question.asks}",
-            CHOICES,
-            help=f"{question.help}\n{unsure}",
-            default=answers.get(question.key, "yes"),
-            keys="ynu",
-        )
-        save(answers, path)
-    return answers
+        run_folder(run)
+    elif answers is not None:
+        recommend_plan_run(answers, path)
 
 
-def save(answers: dict[str, Any], path: Path) -> None:
-    """Keep what is answered so far."""
-    from advisor.answers import write_draft
+def _run_to_go_on_with() -> Path | None:
+    """A run of this folder that was left before its end, if the user wants to go on with one."""
+    if not any(Path().glob("*/plan.yaml")):
+        return None
+    from advisor.checks import open_runs
 
-    write_draft(answers, path)
+    runs = open_runs()[:5]
+    if not runs:
+        return None
+    choices = [*((str(run), f"go on with {run}") for run in runs), ("", "begin another run")]
+    picked = prompts.choose("A run is not finished" if len(runs) == 1 else "Runs are not finished", choices)
+    return Path(picked) if picked else None
+
+
+def recommend_plan_run(answers: Answers, path: Path) -> None:
+    """Show the recommendation and the plan, ask whether to start, and run."""
+    from advisor import checks
+    from advisor.display import show_plan, show_recommendation
+    from advisor.planning import hardware_for, make_plan
+    from advisor.recommend import recommend
+
+    try:
+        hardware = hardware_for(answers)
+        recommendation = recommend(answers)
+        prompts.say(f"\n{show_recommendation(recommendation, brief=True)}\n")
+        prompts.say(f"(`advisor recommend {path}` adds the sources)\n")
+        prompts.say(prompts.wrap(f"Hardware: {hardware.message}", "  ", first=""))
+        for note in hardware.notes:
+            prompts.say(prompts.wrap(note, "    ", first="  ! "))
+        prompts.say()
+        out = prompts.line("Folder for the run", checks.run_folder, default=checks.free_run_folder())
+        assert out is not None
+        prompts.say("\nReading the data and sizing the stages …\n")
+        plan = make_plan(answers, out, hardware)
+    except KeyboardInterrupt:
+        prompts.stopped(f"the answers are in {path}; `advisor` goes on from there")
+    except AdvisorError as error:
+        prompts.failed(error, f"The answers are in {path}: change them there, or call `advisor` again.")
+    prompts.say(show_plan(plan))
+    prompts.say()
+    try:
+        agreed = prompts.confirm("Start the run now?")
+    except KeyboardInterrupt:
+        prompts.stopped(f"the plan is in {out}; `advisor run {out}` starts it")
+    if not agreed:
+        prompts.say(f"not started; `advisor run {out}` starts it")
+        return
+
+    from advisor.commands.run import run_folder
+
+    run_folder(out)

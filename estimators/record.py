@@ -6,6 +6,7 @@ its place and the nearest known one.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import json
@@ -127,6 +128,8 @@ def read_yaml(path: Path) -> Any:
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         what = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise BadInput(f"{path}{where}: not valid YAML: {what}") from None
+    except ValueError as error:  # a date that is none, such as 2024-13-45
+        raise BadInput(f"{path}: not valid YAML: {error}") from None
 
 
 def read_record(record: type[R], path: Path) -> R:
@@ -136,13 +139,16 @@ def read_record(record: type[R], path: Path) -> R:
 
 def write_atomic(path: Path, text: str) -> None:
     """Write `text` so that a reader, or a crash, sees the old file or the new one, never half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder; a file is needed")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
 
 

@@ -29,17 +29,12 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8")
 
     def write(self, kind: str, **fields: Any) -> None:
         """Append one event; numbers that are not finite become null."""
         event = {"time": round(time.time(), 3), "kind": kind, **_finite(fields)}
-        self._file.write(json.dumps(event, ensure_ascii=False) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event, ensure_ascii=False) + "\n")
 
 
 def _finite(value: Any) -> Any:
@@ -90,7 +85,7 @@ def read_events(path: Path) -> list[Event]:
 
 
 def metric_series(events: list[Event]) -> dict[str, list[tuple[int, float]]]:
-    """Metric name -> (step, value), ascending; a step that was redone after a resume counts once, the last time."""
+    """Metric name -> (step, value), ascending; of a step that was redone after a resume, the last counts."""
     series: dict[str, dict[int, float]] = {}
     for event in events:
         if event["kind"] == "metrics":

@@ -91,7 +91,9 @@ def check_run_dir(path: Path) -> Path:
         hint = f'; did you mean "{guess}"?' if guess else ""
         raise BadInput(f"{path}: no such folder{hint} Write one with: advisor plan answers.yaml -o {path}")
     if not (path / PLAN).exists():
-        raise BadInput(f"{path} has no {PLAN}, so it is no run folder. Write one with: advisor plan answers.yaml -o DIR")
+        raise BadInput(
+            f"{path} has no {PLAN}, so it is no run folder. Write one with: advisor plan answers.yaml -o DIR"
+        )
     return path
 
 
@@ -103,7 +105,9 @@ def read_run(run_dir: Path) -> RunRecord | None:
     try:
         return validate(RunRecord, json.loads(read_text(path)), str(path))
     except json.JSONDecodeError as error:
-        raise BadInput(f"{path}:{error.lineno}: not valid JSON; remove the file, and the run goes on") from None
+        raise BadInput(
+            f"{path}:{error.lineno}: not valid JSON; remove the file, and the run goes on"
+        ) from None
 
 
 def write_run(run_dir: Path, record: RunRecord) -> None:

@@ -38,6 +38,7 @@ from pipelines.runs import (
 
 EXPERIMENT = "advisor"
 SYNC_SECONDS = 1.0
+MAX_TAG = 5000
 MAX_METRICS = 1000
 """MLflow takes at most so many metrics in one batch."""
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
@@ -51,7 +52,9 @@ def default_uri() -> str:
 def check_mlflow() -> None:
     """BadInput with the remedy where MLflow is not installed; takes no time where it is."""
     if importlib.util.find_spec("mlflow") is None:
-        raise BadInput("MLflow is not installed, so nothing would be logged; install it with: pip install mlflow")
+        raise BadInput(
+            "MLflow is not installed, so nothing would be logged; install it with: pip install mlflow"
+        )
 
 
 class Tracker:
@@ -107,9 +110,20 @@ class Sync:
         self.client: Any = mlflow.MlflowClient(tracking_uri=uri)
         self.entities: Any = mlflow.entities
         known = read_tracking(run_dir)
-        if known is None or known.uri != uri:
+        if known is None or known.uri != uri or not self._is_there(known, mlflow.exceptions.MlflowException):
             known = TrackingState(uri=uri)
         self.state: TrackingState = known.model_copy(update={"complete": False, "error": None})
+
+    def _is_there(self, known: TrackingState, not_found: type[Exception]) -> bool:
+        """Whether the store still holds the parent run: a store that was removed is filled again."""
+        if known.parent_run_id is None:
+            return False
+        try:
+            return bool(self.client.get_run(known.parent_run_id).info.lifecycle_stage == "active")
+        except not_found as error:
+            if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST":
+                return False
+            raise
 
     def save(self, **changes: Any) -> None:
         """Change the state and write it."""
@@ -137,6 +151,9 @@ class Sync:
             if (self.run_dir / name).exists():
                 self.client.log_artifact(parent, str(self.run_dir / name))
         self._log_summary(parent, run)
+        if (self.run_dir / REPORT_TEXT).exists():  # MLflow shows it as the run's description
+            text = (self.run_dir / REPORT_TEXT).read_text(encoding="utf-8")
+            self.client.set_tag(parent, "mlflow.note.content", text[:MAX_TAG])
         self.client.set_terminated(parent, status=STATUS.get(run.status, "FAILED"))
         self.save(complete=run.status == "finished", error=None)
 
@@ -155,7 +172,8 @@ class Sync:
             created = self.client.create_run(self.state.experiment_id, tags=tags, run_name=run.name)
             parent = created.info.run_id
             self.client.log_batch(
-                parent, params=[self.entities.Param(k, str(v)) for k, v in _flat(_parent_params(plan)).items()]
+                parent,
+                params=[self.entities.Param(k, str(v)) for k, v in _flat(_parent_params(plan)).items()],
             )
             self.save(parent_run_id=parent)
         elif run.status == "running":
@@ -169,7 +187,7 @@ class Sync:
         return data if isinstance(data, dict) else {}
 
     def _experiment(self) -> str:
-        """The experiment's id; with a local store, its artifacts lie beside the store, wherever `ui` is started."""
+        """The experiment's id; with a local store, its artifacts lie beside the store."""
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
         found = self.client.get_experiment_by_name(name)
         if found is not None:
@@ -259,7 +277,7 @@ class Sync:
             self.client.set_tag(run_id, "advisor.note", event["text"])
 
     def _log_summary(self, parent: str, run: RunRecord) -> None:
-        """The held-out numbers of every stage on the parent, one step a stage, so that its page shows the way."""
+        """The held-out numbers of every stage on the parent, one step a stage."""
         for step, stage in enumerate(run.stages):
             result = stages.read_result(self.run_dir / stage.folder)
             if result is None or result.pass_rates is None:
@@ -291,7 +309,7 @@ def main(run_dir: Path) -> None:
     stopping = threading.Event()
 
     def wait_for_end() -> None:
-        while sys.stdin.buffer.read(4096):
+        while os.read(0, 4096):  # not sys.stdin: its lock would abort the interpreter's own end
             pass
         stopping.set()
 

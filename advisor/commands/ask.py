@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from advisor import prompts, wizard
+from advisor import asking, prompts
 from advisor.commands import new_app
 
 app = new_app()
@@ -15,7 +15,7 @@ app = new_app()
 
 @app.command()
 def ask(
-    out: Annotated[Path, typer.Option("--output", "-o", help="Where the answers are kept.")] = Path(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where the answers are kept.")] = Path(
         "answers.yaml"
     ),
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
@@ -43,7 +43,7 @@ def ask(
 def ask_and_keep(out: Path, how_to_go_on: str) -> dict[str, object]:
     """Ask the six questions, keeping each answer in `out`; Ctrl-C leaves with `how_to_go_on`."""
     try:
-        return wizard.ask_six(wizard.load_draft(out), out)
-    except (KeyboardInterrupt, EOFError):
+        return asking.ask_six(asking.load_draft(out), out)
+    except KeyboardInterrupt:
         kept = f"the answers so far are in {out}; " if out.exists() else "nothing is answered yet; "
         prompts.stopped(kept + how_to_go_on)

@@ -19,7 +19,7 @@ from pipelines.datasets.forms import FORMS, Match
 from pipelines.datasets.inspect import inspect_source
 from pipelines.datasets.messages import RowProblem
 from pipelines.datasets.normalise import normalise_row
-from pipelines.datasets.report import DataReport, DataWarning, Finding, Lengths
+from pipelines.datasets.report import DataReport, DataWarning, Finding, Lengths, as_error
 from pipelines.datasets.rows import ReadLog
 from pipelines.datasets.sources import is_hub_id, read_batches
 
@@ -34,6 +34,7 @@ __all__ = [
     "is_hub_id",
     "normalise",
     "prompt_key",
+    "raise_for_error",
     "read_normalised",
     "read_records",
     "split_records",
@@ -54,7 +55,9 @@ def normalise(record: dict[str, Any], report: DataReport) -> dict[str, Any]:
     """`record` in TRL's columns for `report.format`, extra columns kept; DataError where it does not fit."""
     match = _match_of(report)
     try:
-        return normalise_row(record, match, bool(report.conversational), mend=report.mended)
+        return normalise_row(
+            record, match, bool(report.conversational), mend=report.mended, drop_nulls=report.by_row
+        )
     except RowProblem as problem:
         raise DataError(problem.reason, file=report.file, remedy=problem.remedy) from None
 
@@ -66,7 +69,9 @@ def read_normalised(source: str | Path, report: DataReport) -> Iterator[dict[str
     for log, batch in read_batches(source, logs):
         for place, record in zip(batch.places, batch.records, strict=True):
             try:
-                yield normalise_row(record, match, bool(report.conversational), mend=report.mended)
+                yield normalise_row(
+                    record, match, bool(report.conversational), mend=report.mended, drop_nulls=log.by_row
+                )
             except RowProblem as problem:
                 raise log.error(problem.reason, place, remedy=problem.remedy) from None
 
@@ -82,17 +87,8 @@ def content_digest(source: str | Path, report: DataReport | None = None) -> str:
 
 def raise_for_error(report: DataReport) -> None:
     """Raise a report's error as the DataError it was."""
-    problem = report.error
-    if problem is not None:
-        raise DataError(
-            problem.reason,
-            file=problem.file or report.file,
-            line=problem.line,
-            row=problem.row,
-            column=problem.column,
-            text=problem.text,
-            remedy=problem.remedy,
-        )
+    if report.error is not None:
+        raise as_error(report.error, report.file)
 
 
 def _match_of(report: DataReport) -> Match:

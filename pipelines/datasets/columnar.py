@@ -56,7 +56,9 @@ def read_arrow(path: Path, log: ReadLog) -> Iterator[Batch]:
     log.bytes_total = path.stat().st_size
     with pa.OSFile(str(path), "rb") as source:
         try:
-            if path.open("rb").read(6) == ARROW:
+            magic = source.read(len(ARROW))
+            source.seek(0)
+            if magic == ARROW:
                 reader = pa.ipc.open_file(source)
                 batches: Iterator[Any] = (reader.get_batch(i) for i in range(reader.num_record_batches))
             else:

@@ -7,14 +7,14 @@ import re
 END_TOKENS = (
     "</s>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<eos>", "<end_of_turn>",
     "<|end|>", "<|eom_id|>", "<|eot|>", "<｜end▁of▁sentence｜>", "<|END_OF_TURN_TOKEN|>", "<|endofturn|>",
-    "<|end_of_turn|>", "<|return|>", "<|user_end|>", "[EOS]", "<|eos|>",
+    "<|end_of_turn|>", "<|return|>", "<|user_end|>", "<|eos|>",
 )  # fmt: skip
 PATTERN = re.compile("|".join(re.escape(token) for token in END_TOKENS))
 
 
 def end_token_in(text: str) -> str | None:
     """The last end token of a known model family in `text`, or None."""
-    if "<" not in text and "[EOS]" not in text:
+    if "<" not in text:
         return None
     found = None
     for match in PATTERN.finditer(text):

@@ -37,6 +37,10 @@ def explain(text: str, error: json.JSONDecodeError, *, last_line: bool = False) 
         )
     if rest[:1] in ("“", "”", "„", "‘", "’"):
         return Explanation("invalid JSON: typographic quotes", column, 'use straight double quotes (")')
+    if text.strip() in ("{", "["):
+        return Explanation(
+            "invalid JSON: an object spread over several lines", column, "write each object on one line"
+        )
     if _is_open(text, error):
         return _unclosed(text, column, last_line)
     word = PYTHON_WORDS.match(rest)

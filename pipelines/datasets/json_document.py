@@ -40,8 +40,6 @@ class _Text:
             if data.startswith(encodings.UTF8_BOM):
                 self._log.repaired("strip_bom")
                 data = data[len(encodings.UTF8_BOM) :]
-        if self._log.on_bytes and data:
-            self._log.on_bytes(data)
         try:
             self.text += self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import orjson
-
 from pipelines.datasets import text as encodings
 from pipelines.datasets.errors import DataError
+from pipelines.datasets.fast import parse_block
 from pipelines.datasets.json_values import parse_line
+from pipelines.datasets.key_scan import is_exact
 from pipelines.datasets.rows import Batch, ReadLog, RowDict
 from pipelines.datasets.streams import BLOCK_BYTES, ByteStream
 
@@ -23,7 +23,7 @@ def line_blocks(stream: ByteStream, log: ReadLog, head: bytes) -> Iterator[tuple
         if cut < 0:
             rest.append(block)
             continue
-        yield (b"".join(rest) + block[:cut] if rest else block[:cut]), False
+        yield b"".join((*rest, memoryview(block)[:cut])), False
         rest = [block[cut + 1 :]] if cut + 1 < len(block) else []
     tail = b"".join(rest)
     if tail:
@@ -32,62 +32,77 @@ def line_blocks(stream: ByteStream, log: ReadLog, head: bytes) -> Iterator[tuple
 
 
 def read_json_lines(stream: ByteStream, log: ReadLog, head: bytes = b"") -> Iterator[Batch]:
-    """Batches of rows. `head` is what was already read from `stream`."""
-    loads = orjson.loads
+    """Batches of rows. `head` is what was already read from `stream`.
+
+    With `log.quick`, whole batches carry their text, and it is the caller who makes sure that it says no
+    more than the records (`careful_batches` reads it again).
+    """
     next_line = 1
+    consumed = 0
     for block, unended in line_blocks(stream, log, head):
-        if log.on_bytes:
-            log.on_bytes(block)
+        consumed += len(block) + 1
+        log.resume_at = None if stream.compression or unended else consumed
         if next_line == 1 and block.startswith(encodings.UTF8_BOM):
             log.repaired("strip_bom")
             block = block[len(encodings.UTF8_BOM) :]
-        lines = block.split(b"\n")
-        first, next_line = next_line, next_line + len(lines)
-        try:
-            records = [loads(line) for line in lines]
-        except (orjson.JSONDecodeError, RecursionError):
-            yield from _careful(lines, first, log, unended)
+        first = next_line
+        records = parse_block(block)
+        if records is None or not (log.quick or is_exact(block, records)):
+            next_line += block.count(b"\n") + 1
+            yield from careful_batches(block, first, log, unended)
             continue
-        if set(map(type, records)) != {dict} or repeats_key(block, records):
-            yield from _careful(lines, first, log, unended)
-            continue
+        next_line += len(records)
         yield Batch(range(first, next_line), records, block)
 
 
-def repeats_key(block: bytes, records: list[RowDict]) -> bool:
-    """May a top-level key stand twice in one row? (A parser keeps the last value in silence.)
+def careful_batches(block: bytes, first: int, log: ReadLog, unended: bool = False) -> Iterator[Batch]:
+    """Whole lines one by one, the first of which is line `first`: blank ones skipped, broken ones explained.
 
-    Compares how often each key of the first row stands in the text with how many rows have it: more may
-    also be a nested key, so a yes only means to look closely.
+    `unended` says that the file ends with this block, without a line end.
     """
-    for key in records[0]:
-        quoted = orjson.dumps(key) + b":"
-        if block.count(quoted) > len(records):
-            return True
-    return False
-
-
-def _careful(lines: list[bytes], first: int, log: ReadLog, unended: bool) -> Iterator[Batch]:
-    """The same lines one by one: blank ones skipped, broken ones explained."""
+    lines = block.split(b"\n")
     places: list[int] = []
     records: list[RowDict] = []
-    raw: list[bytes] = []
     for place, line in enumerate(lines, first):
         if not line.strip(WHITESPACE):
-            # a file that ends in several line ends has an empty last block, which is no line of its own
             log.repaired("skip_blank_lines")
+            if place < first + len(lines) - 1 or unended:
+                log.mended(place, "a blank line was left out")
             continue
+        if line.startswith(encodings.UTF8_BOM):  # files with a mark, put one after another
+            log.repaired("strip_bom")
+            line = line[len(encodings.UTF8_BOM) :]
         try:
             text = encodings.decode(line, log, place)
             record = parse_line(text, place, log, last_line=unended and place == first + len(lines) - 1)
         except DataError as error:
+            mended = _mend(line, place, log)
+            if mended is not None:
+                places += [place] * len(mended)
+                records += mended
+                continue
             if records:
-                yield Batch(places, records, b"\n".join(raw))
-                places, records, raw = [], [], []
+                yield Batch(places, records)
+                places, records = [], []
             log.reject(error)
             continue
         places.append(place)
         records.append(record)
-        raw.append(line)
     if records:
-        yield Batch(places, records, b"\n".join(raw))
+        yield Batch(places, records)
+
+
+def _mend(line: bytes, place: int, log: ReadLog) -> list[RowDict] | None:
+    """The rows that a broken line means, where broken lines are mended and it means only one thing."""
+    if log.on_mended is None:
+        return None
+    from pipelines.datasets.mend import mend_line
+
+    try:
+        found = mend_line(line.decode("utf-8").strip())
+    except UnicodeDecodeError:
+        return None
+    if found is None:
+        return None
+    log.mended(place, found[1])
+    return found[0]

@@ -10,15 +10,26 @@ from pipelines.datasets.forms import GOLDS, Match
 from pipelines.datasets.messages import RowProblem, as_messages, kind_of
 
 Row = dict[str, Any]
+SYSTEM_REMEDY = "with a system prompt all rows become messages; put a row that has one first"
 # where an answer starts in plain text that holds a conversation (Anthropic HH, ChatML, Zephyr, Llama 2)
 TURN_MARKS = ("\n\nAssistant:", "<|im_start|>assistant\n", "<|assistant|>\n", "[/INST]")
 
 
-def normalise_row(record: Row, match: Match, conversational: bool, *, mend: bool = False) -> Row:
+def normalise_row(
+    record: Row, match: Match, conversational: bool, *, mend: bool = False, drop_nulls: bool = False
+) -> Row:
     """`record` with TRL's columns first and the columns that no part uses after them.
+
+    `drop_nulls` takes out the nulls inside of lists and objects: Parquet and Arrow give every object of a
+    list the keys of all of them.
 
     Raises RowProblem where a part is missing, null or of the wrong kind.
     """
+    if drop_nulls:
+        record = {
+            key: without_nulls(value) if isinstance(value, (list, dict)) else value
+            for key, value in record.items()
+        }
     name = match.form.name
     convert = {
         "openai_preference": _openai_preference,
@@ -45,6 +56,17 @@ def normalise_row(record: Row, match: Match, conversational: bool, *, mend: bool
         if key not in used and key not in row:
             row[key] = value
     return row
+
+
+def without_nulls(value: Any) -> Any:
+    """`value` without keys that hold null, except for a message's content."""
+    if isinstance(value, dict):
+        return {
+            key: without_nulls(entry) for key, entry in value.items() if entry is not None or key == "content"
+        }
+    if isinstance(value, list):
+        return [without_nulls(entry) for entry in value]
+    return value
 
 
 def column(record: Row, match: Match, part: str) -> Any:
@@ -119,10 +141,12 @@ def _with_system(record: Row, match: Match, messages: list[Row]) -> list[Row]:
 
 
 def _prompt_completion(record: Row, match: Match, conversational: bool, mend: bool) -> Row:
-    if conversational and not isinstance(record.get(match.columns["prompt"]), list):
+    if conversational and {"system", "history"} & match.columns.keys():
         prompt: Any = _conversation_of_text(record, match)
         completion: Any = [{"role": "assistant", "content": _text(record, match, "completion")}]
     else:
+        if not conversational and record.get(match.columns.get("system", "")):
+            raise RowProblem('"system" holds text here and none in the first rows', SYSTEM_REMEDY)
         prompt = _with_input(record, match, _side(record, match, "prompt", conversational, mend))
         completion = _side(record, match, "completion", conversational, mend)
     if conversational and not any(message["role"] == "assistant" for message in completion):
@@ -170,12 +194,20 @@ def _label(value: Any) -> bool:
 
 
 def _preference(record: Row, match: Match, conversational: bool, mend: bool) -> Row:
+    if conversational and "system" in match.columns and isinstance(record.get(match.columns["chosen"]), str):
+        return {
+            "prompt": _conversation_of_text(record, match),
+            "chosen": [{"role": "assistant", "content": _text(record, match, "chosen")}],
+            "rejected": [{"role": "assistant", "content": _text(record, match, "rejected")}],
+        }
     chosen = _side(record, match, "chosen", conversational, mend)
     rejected = _side(record, match, "rejected", conversational, mend)
     if "prompt" not in match.columns:
         return implicit_prompt(chosen, rejected)
     raw_prompt = column(record, match, "prompt")
     if not conversational:
+        if record.get(match.columns.get("system", "")):
+            raise RowProblem('"system" holds text here and none in the first rows', SYSTEM_REMEDY)
         prompt: Any = _with_input(record, match, _text(record, match, "prompt"))
         return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
     if isinstance(raw_prompt, str) and not raw_prompt.lstrip().startswith("[{"):
@@ -236,7 +268,7 @@ def _golds(record: Row, match: Match) -> Row:
             continue
         value = record.get(source)
         if gold == "answer":
-            final = _answer(value)
+            final = final_answer(value)
             if isinstance(value, str) and final != value:
                 row["solution"] = value
             value = final
@@ -249,7 +281,8 @@ def _golds(record: Row, match: Match) -> Row:
     return row
 
 
-def _answer(value: Any) -> Any:
+def final_answer(value: Any) -> Any:
+    """A gold as text: a number is written out, GSM8K's worked solution ends in its final answer."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, str):
@@ -300,4 +333,4 @@ def _verl(record: Row, match: Match, mend: bool) -> Row:
         raise RowProblem('"reward_model" holds no ground_truth')
     value = column(record, match, "prompt")
     prompt = value if isinstance(value, str) else as_messages(value, match.columns["prompt"], mend_tools=mend)
-    return {"prompt": prompt, "answer": _answer(reward_model["ground_truth"])}
+    return {"prompt": prompt, "answer": final_answer(reward_model["ground_truth"])}

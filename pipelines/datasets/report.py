@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from estimators.record import Record
+from pipelines.datasets.errors import DataError
 from pipelines.datasets.forms import Format
 
 
@@ -91,6 +92,8 @@ class DataReport(Record):
     """The first rows that cannot be used, `error` among them; reading stops after twenty."""
     container: str = ""
     columns: list[str] = Field(default_factory=list)
+    kinds: dict[str, str] = Field(default_factory=dict)
+    """Each column's kind in the file: text, a number, a boolean, a list or an object."""
     form: str | None = None
     """The name of the form in `pipelines.datasets.forms.FORMS`."""
     mapping: dict[str, str] = Field(default_factory=dict)
@@ -111,3 +114,21 @@ class DataReport(Record):
     mended: bool = False
     """Rows are read as `--fix` mends them."""
     notes: list[str] = Field(default_factory=list)
+
+    @property
+    def by_row(self) -> bool:
+        """Are places row numbers (Parquet, Arrow) and not lines?"""
+        return self.container in ("parquet", "arrow")
+
+
+def as_error(problem: DataProblem, file: str) -> DataError:
+    """A report's problem as the error it was."""
+    return DataError(
+        problem.reason,
+        file=problem.file or file,
+        line=problem.line,
+        row=problem.row,
+        column=problem.column,
+        text=problem.text,
+        remedy=problem.remedy,
+    )

@@ -39,8 +39,19 @@ class ReadLog:
     bytes_read: int = 0
     bytes_total: int = 0
     on_error: Callable[[DataError], None] | None = None
-    on_bytes: Callable[[bytes], None] | None = None
-    """Called with the text as it is read, for a digest in the same pass."""
+    quick: bool = False
+    """The caller looks for what a fast parser passes over (see `jsonlines`)."""
+    on_mended: Callable[[int, str], None] | None = None
+    """Called with the place of each broken line that is mended, and how; without it nothing is mended."""
+    resume_at: int | None = None
+    """The byte after the last batch, where another reader may go on; None where none can."""
+    header: int | None = None
+    """The line of a table's header."""
+
+    def mended(self, place: int, what: str) -> None:
+        """Tell that a row was mended."""
+        if self.on_mended is not None:
+            self.on_mended(place, what)
 
     def repaired(self, name: str) -> None:
         """Note a harmless repair once."""

@@ -39,6 +39,18 @@ def suffix_of(path: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
+def stream_suffix(name: str) -> str:
+    """The compression that a file's name speaks of, or nothing."""
+    return {
+        ".gz": "gzip",
+        ".gzip": "gzip",
+        ".zst": "zstd",
+        ".zstd": "zstd",
+        ".bz2": "bzip2",
+        ".xz": "xz",
+    }.get(Path(name).suffix.lower(), "")
+
+
 def is_hub_id(source: str | Path) -> bool:
     """Does `source` look like `org/name` and name nothing on this disk?"""
     text = str(source)
@@ -123,7 +135,16 @@ def _read_text(stream: ByteStream, suffix: str, log: ReadLog) -> Iterator[Batch]
         raise log.error(
             "a zip archive, which is not read", remedy="unpack it and give the file or the folder"
         )
+    if log.on_mended is not None:
+        wide = encodings.wide_mark(head)
+        if wide is not None:
+            log.mended(1, f"{wide.upper()}, written as UTF-8")
+            stream = encodings.Transcoded(stream, head, wide)  # type: ignore[assignment]
+            head = stream.read(HEAD_BYTES)
     encodings.check_marks(head, log)
+    packed = stream_suffix(log.file)
+    if packed and not stream.compression and head[:1] not in (b"{", b"["):
+        raise log.error(f"not a {packed} file (no {packed} magic)", remedy="compress it again, or rename it")
     if suffix in TABLES:
         log.container = "csv"
         yield from read_table(stream, log, head, TABLES[suffix])

@@ -89,8 +89,6 @@ class _Lines:
     def _read(stream: ByteStream, log: ReadLog, head: bytes) -> Iterator[str]:
         first_line = 1
         for block, _ in line_blocks(stream, log, head):
-            if log.on_bytes:
-                log.on_bytes(block)
             if first_line == 1 and block.startswith(encodings.UTF8_BOM):
                 log.repaired("strip_bom")
                 block = block[len(encodings.UTF8_BOM) :]
@@ -116,7 +114,7 @@ def _header(lines: _Lines, log: ReadLog, delimiter: str) -> tuple[list[str], str
         line = next(lines, "")
     if not line:
         return [], delimiter
-    place = lines.count
+    place = log.header = lines.count
     if '"' in line and line.count('"') % 2:
         # a quoted name with a line break inside
         while line.count('"') % 2:

@@ -6,6 +6,7 @@ import codecs
 
 from pipelines.datasets.errors import DataError, excerpt
 from pipelines.datasets.rows import ReadLog
+from pipelines.datasets.streams import ByteStream
 
 UTF8_BOM = codecs.BOM_UTF8
 # UTF-32 little endian starts with the mark of UTF-16, so it is tried first
@@ -28,6 +29,31 @@ def check_marks(head: bytes, log: ReadLog) -> None:
         raise log.error(
             f"not UTF-8: looks like {name} without a byte order mark", 1, remedy=SAVE_AS_UTF8.format("utf-16")
         )
+
+
+def wide_mark(head: bytes) -> str | None:
+    """The codec of a file that starts with the mark of UTF-16 or UTF-32."""
+    return next((name.lower() for mark, name in WIDE_MARKS if head.startswith(mark)), None)
+
+
+class Transcoded:
+    """A stream of UTF-16 or UTF-32 as one of UTF-8, without its mark."""
+
+    compression = "transcoded"
+
+    def __init__(self, stream: ByteStream, head: bytes, codec: str) -> None:
+        self._stream = stream
+        self._head = head
+        self._decoder = codecs.getincrementaldecoder(codec)()
+
+    def read(self, size: int) -> bytes:
+        """About `size` bytes; empty at the end. UnicodeDecodeError where it ends inside a character."""
+        while True:
+            data = self._head or self._stream.read(size)
+            self._head = b""
+            text = self._decoder.decode(data, final=not data)
+            if text or not data:
+                return text.encode("utf-8", "surrogatepass")
 
 
 def decode(data: bytes, log: ReadLog, first_line: int = 1) -> str:

@@ -18,9 +18,12 @@ GRPO = Method(
     learning_rate_why="the paper's 1e-6 for full tuning, ten times that for an adapter",
     effective_batch=256,
     epochs=1,
+    min_steps=100,
     max_steps=300,
     settings={
-        "loss_type": Setting(value="grpo", why="mean per sequence, as in the paper; TRL's default is DAPO's loss"),
+        "loss_type": Setting(
+            value="grpo", why="mean per sequence, as in the paper; TRL's default is DAPO's loss"
+        ),
         "epsilon": Setting(value=0.2, why="symmetric clip range, as in PPO"),
         "beta": Setting(value=0.0, why="no KL term, so no reference model in memory; 0.04 is the paper's"),
         "num_generations": Setting(value=8, why="completions per prompt: the group that advantages compare"),
@@ -36,8 +39,13 @@ DAPO = GRPO.variant(
     title="DAPO",
     paper="arXiv:2503.14476",
     settings={
-        "loss_type": Setting(value="dapo", why="token-level loss: long chains count by their tokens (section 3.3)"),
-        "epsilon_high": Setting(value=0.28, why="clip-higher: room for unlikely tokens to grow (section 3.1)"),
+        "loss_type": Setting(
+            value="dapo", why="token-level loss: long chains count by their tokens (section 3.3)"
+        ),
+        "epsilon": Setting(value=0.2, why="the lower bound of the clip range stays"),
+        "epsilon_high": Setting(
+            value=0.28, why="clip-higher: room for unlikely tokens to grow (section 3.1)"
+        ),
         "beta": Setting(value=0.0, why="the policy may leave the reference behind (section 2.3)"),
         "mask_truncated_completions": Setting(
             value=False, why="soft punishment instead of masking, as in the authors' recipe (section 3.4)"

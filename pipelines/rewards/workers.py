@@ -151,6 +151,12 @@ class WorkerPool:
                     worker.receive(
                         START_LIMIT_S
                     )  # its word that the imports are done: not part of any job's limit
+                except (EOFError, TimeoutError):
+                    worker.close()
+                    raise RuntimeError(
+                        f"a reward worker did not start; see why with: {sys.executable} -I "
+                        f"{Path(__file__).with_name('worker_main.py')} {self.memory_bytes}"
+                    ) from None
                 except BaseException:
                     worker.close()
                     raise

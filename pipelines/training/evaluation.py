@@ -55,7 +55,9 @@ def evaluate_policy(
             per_prompt.append((len(scored), sum(score >= RIGHT for score in scored)))
         records.append({"prompt": row["prompt"], "completions": completions[part], "rewards": scores[part]})
     if not per_prompt:
-        raise BadInput("the reward returned None for every held-out prompt; check the answers (gold) in data.eval")
+        raise BadInput(
+            "the reward returned None for every held-out prompt; check the answers (gold) in data.eval"
+        )
     rates = PassRates(
         prompts=len(per_prompt),
         samples=k,
@@ -71,11 +73,17 @@ def evaluate_policy(
 
 
 def _score(
-    reward: Callable[..., list[float | None]], rows: list[Row], prompts: list[Any], completions: list[Any], k: int
+    reward: Callable[..., list[float | None]],
+    rows: list[Row],
+    prompts: list[Any],
+    completions: list[Any],
+    k: int,
 ) -> list[float | None]:
     """The reward of every completion, called as TRL calls it: columns as lists."""
     columns = {
-        name: [row.get(name) for row in rows for _ in range(k)] for name in rows[0] if name not in ("prompt", "completion")
+        name: [row.get(name) for row in rows for _ in range(k)]
+        for name in rows[0]
+        if name not in ("prompt", "completion")
     }
     scores = reward(prompts=prompts, completions=completions, **columns)
     if len(scores) != len(completions):
@@ -106,7 +114,9 @@ def _sample(
     for batch in _chunks(prompts, settings.batch_size):
         chat = not isinstance(batch[0], str)
         texts = [render(tokenizer, prompt) for prompt in batch]
-        inputs = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not chat)
+        inputs = tokenizer(
+            texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not chat
+        )
         inputs = {name: inputs[name].to(model.device) for name in ("input_ids", "attention_mask")}
         output = model.generate(**inputs, generation_config=config)[:, inputs["input_ids"].shape[1] :].cpu()
         for ids in output:

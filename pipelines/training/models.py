@@ -47,7 +47,7 @@ def load_tokenizer(config: StageConfig, run_dir: Path) -> PreTrainedTokenizerBas
 
 
 def load_policy(config: StageConfig, run_dir: Path) -> tuple[Any, LoraConfig | None]:
-    """The model to train, and the adapter that the trainer must add to it (None where it has one or needs none)."""
+    """The model to train, and the adapter that the trainer must add to it (None where it needs none)."""
     adapter = run_dir / config.start_from if config.start_from else None
     if adapter is not None and not adapter.is_dir():
         raise BadInput(f"{adapter}: the previous stage's model is not there; run that stage first")

@@ -23,7 +23,7 @@ import torch
 import transformers
 from datasets import Dataset
 from datasets import disable_progress_bars as disable_dataset_bars
-from transformers import TrainerCallback, set_seed
+from transformers import PrinterCallback, TrainerCallback, set_seed
 from trl.rewards import get_soft_overlong_punishment
 
 from estimators.errors import AdvisorError, BadInput
@@ -35,6 +35,7 @@ from pipelines.rewards import load_reward
 from pipelines.stages import PassRates, StageConfig, StageResult
 from pipelines.training.callbacks import CompleteMark, EventCallback, newest_checkpoint
 from pipelines.training.evaluation import evaluate_policy, text_of
+from pipelines.training.guarded_reward import GuardedReward
 from pipelines.training.models import load_finished, load_policy, load_tokenizer, save_policy
 
 A = TypeVar("A")
@@ -79,7 +80,9 @@ class Stage:
 
     def task_reward(self) -> Callable[..., list[float | None]] | None:
         """The task's own reward, unshaped."""
-        return load_reward(self.config.reward, self.run_dir) if self.config.reward else None
+        if self.config.reward is None:
+            return None
+        return GuardedReward(load_reward(self.config.reward, self.run_dir), self.config.reward)
 
     def reward_functions(self) -> list[Any]:
         """The task's reward first, then the shaping ones."""
@@ -122,13 +125,16 @@ class Stage:
                 guess = nearest(name, known)
                 hint = f'; did you mean "{guess}"?' if guess else ""
                 raise BadInput(
-                    f'{self.folder / stages.CONFIG}: "trainer.{name}" is not a field of {config_class.__name__}{hint}'
+                    f'{self.folder / stages.CONFIG}: "trainer.{name}" is not a field of '
+                    f"{config_class.__name__}{hint}"
                 )
         try:
             return config_class(**{name: value for name, value in given.items() if name in known})
         except (ValueError, TypeError) as error:
             reason = " ".join(str(error).split())
-            raise BadInput(f"{self.folder / stages.CONFIG}: {config_class.__name__} refuses: {reason}") from None
+            raise BadInput(
+                f"{self.folder / stages.CONFIG}: {config_class.__name__} refuses: {reason}"
+            ) from None
 
     def callbacks(self) -> list[TrainerCallback]:
         """Those of every trainer."""
@@ -200,16 +206,30 @@ def _guarded(folder: Path, work: Callable[[Stage], None]) -> int:
             work(stage)
         return 0
     except AdvisorError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED if error.exit_code == EXIT_FAILED else EXIT_BAD_INPUT
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        traceback.print_exc()  # to the log; the user is shown the last line
+        sys.stderr.write(f"error: {_in_one_line(error)}\n")
         return EXIT_FAILED
+
+
+def _in_one_line(error: Exception) -> str:
+    """What happened and where, for a user; running out of GPU memory comes with its remedy."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return (
+            "the GPU ran out of memory; in the stage's config.yaml halve per_device_train_batch_size and "
+            "double gradient_accumulation_steps, or set gradient_checkpointing: true"
+        )
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    what = " ".join(str(error).split())[:500]
+    return f"{type(error).__name__}: {what} ({frame.filename}:{frame.lineno})"
 
 
 def _train(stage: Stage, trainer: Any) -> None:
     """Train or resume, evaluate, save, and mark the stage as finished."""
     stage.event_callback.trainer = trainer
+    trainer.remove_callback(PrinterCallback)  # the event log has it
     checkpoint = newest_checkpoint(stage.folder)
     if checkpoint is not None:
         stage.events.write("note", text=f"resumed from {checkpoint.name}")
@@ -240,8 +260,9 @@ def _stop_note(trainer: Any) -> str | None:
         else "the completions of every group got the same reward"
     )
     raise BadInput(
-        f"stopped at step {trainer.state.global_step}: {cause}, so no group carried a signal. The model cannot do "
-        "the task yet: put SFT before this stage (base_capable: no), use easier prompts, or check the reward"
+        f"stopped at step {trainer.state.global_step}: {cause}, so no group carried a signal. The model "
+        "cannot do the task yet: put SFT before this stage (base_capable: no), use easier prompts, or check "
+        "the reward"
     )
 
 
@@ -318,7 +339,7 @@ def _lock(lock: Any, folder: Path) -> None:
 
 def _die_with_supervisor() -> None:
     """End this process when the supervisor's end of stdin closes, however the supervisor died."""
-    while sys.stdin.buffer.read(4096):
+    while os.read(0, 4096):  # not sys.stdin: its lock would abort the interpreter's own end
         pass
     os._exit(143)
 

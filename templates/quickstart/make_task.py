@@ -18,7 +18,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 CHARACTERS = "0123456789+=>;#"
 HELD_OUT = 400
-SHARE_WORKED = 0.4
+SHARE_WORKED = 0.455
+"""Of the rows drawn; 0.4 of those that are left once each row counts once."""
 SHARE_LUCKY = 0.3
 COPIES = 2
 
@@ -44,12 +45,12 @@ def make_data(folder: Path, rng: random.Random) -> None:
     pairs = [(a, b) for a in range(100) for b in range(100)]
     rng.shuffle(pairs)
     held_out, rest = pairs[:HELD_OUT], pairs[HELD_OUT:]
-    demonstrations = [
-        {"prompt": f"{a:02d}+{b:02d}=", "completion": worked(a, b) if rng.random() < SHARE_WORKED else guess(a, b, rng)}
-        for _ in range(COPIES)
-        for a, b in rest
-    ]
-    write(folder / "demonstrations.jsonl", demonstrations)
+    demonstrations: dict[tuple[str, str], None] = {}  # in order, each row once
+    for _ in range(COPIES):
+        for a, b in rest:
+            answer = worked(a, b) if rng.random() < SHARE_WORKED else guess(a, b, rng)
+            demonstrations[f"{a:02d}+{b:02d}=", answer] = None
+    write(folder / "demonstrations.jsonl", [{"prompt": p, "completion": c} for p, c in demonstrations])
     write(folder / "prompts.jsonl", [{"prompt": f"{a:02d}+{b:02d}=", "answer": str(a + b)} for a, b in rest])
     write(folder / "eval.jsonl", [{"prompt": f"{a:02d}+{b:02d}=", "answer": str(a + b)} for a, b in held_out])
 

@@ -7,5 +7,7 @@ column of the data file.
 
 def right_sum(completions, answer, **kwargs):
     """1.0 where the text after the last `#` is exactly the answer, else 0.0."""
-    return [1.0 if completion.rsplit("#", 1)[-1] == gold and "#" in completion else 0.0
-            for completion, gold in zip(completions, answer)]
+    return [
+        1.0 if completion.rsplit("#", 1)[-1] == gold and "#" in completion else 0.0
+        for completion, gold in zip(completions, answer, strict=True)
+    ]

@@ -1,4 +1,4 @@
-"""Direct preference optimisation on pairs. Reads config.yaml beside it; run it alone or through `advisor run`."""
+"""Direct preference optimisation on pairs. Reads config.yaml beside it."""
 
 from trl import DPOConfig, DPOTrainer
 

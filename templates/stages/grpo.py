@@ -1,4 +1,4 @@
-"""GRPO or DAPO on prompts with a reward. Reads config.yaml beside it; run it alone or through `advisor run`.
+"""GRPO or DAPO on prompts with a reward. Reads config.yaml beside it.
 
 What makes it DAPO is in config.yaml: epsilon_high, loss_type, overlong and dynamic_sampling.
 """

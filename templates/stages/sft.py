@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on demonstrations. Reads config.yaml beside it; run it alone or through `advisor run`."""
+"""Supervised fine-tuning on demonstrations. Reads config.yaml beside it."""
 
 from trl import SFTConfig, SFTTrainer
 

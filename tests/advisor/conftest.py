@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,14 +32,30 @@ class Terminal:
             timeout=30,
             echo=False,
         )
-        self.seen = ""
+        self._raw = ""
+        self._read = 0
 
-    def expect(self, words: str) -> str:
-        """Wait until `words` (plain text) are on the screen; returns what came before and with them."""
-        self.process.expect_exact(words)
-        new = ESCAPE.sub("", str(self.process.before) + str(self.process.after))
-        self.seen += new
-        return new
+    @property
+    def seen(self) -> str:
+        """All that was written so far, as plain text."""
+        return ESCAPE.sub("", self._raw)
+
+    def expect(self, words: str, seconds: float = 30) -> str:
+        """Wait until `words` are written after what was waited for before; returns what came up to them."""
+        end = time.monotonic() + seconds
+        while True:
+            text = self.seen
+            found = text.find(words, self._read)
+            if found >= 0:
+                new = text[self._read : found + len(words)]
+                self._read = found + len(words)
+                return new
+            try:
+                self._raw += self.process.read_nonblocking(4096, timeout=max(0.01, end - time.monotonic()))
+            except (pexpect.EOF, pexpect.TIMEOUT) as reason:
+                raise AssertionError(
+                    f"{words!r} did not come ({type(reason).__name__}); the screen:\n{text[-2000:]}"
+                ) from None
 
     def type(self, keys: str) -> None:
         self.process.send(keys)
@@ -50,31 +66,18 @@ class Terminal:
         self.type(f"{keys}\r")
         return before
 
-    def end(self) -> int:
+    def end(self, seconds: float = 30) -> int:
         """Wait for the process to end; its exit code."""
-        self.process.expect(pexpect.EOF)
-        self.seen += ESCAPE.sub("", str(self.process.before))
+        end = time.monotonic() + seconds
+        try:
+            while True:
+                self._raw += self.process.read_nonblocking(4096, timeout=max(0.01, end - time.monotonic()))
+        except pexpect.EOF:
+            pass
         self.process.close()
         assert self.process.signalstatus is None, self.seen
-        assert "Traceback" not in self.seen
+        assert "Traceback" not in self.seen, self.seen
         return int(self.process.exitstatus or 0)
-
-
-@pytest.fixture
-def advisor(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run `advisor ARGUMENTS` in `tmp_path` without a terminal."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "advisor", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-
-    return run
 
 
 @pytest.fixture

@@ -151,6 +151,23 @@ def test_not_keys_and_values(tmp_path: Path, text: str) -> None:
     assert 'expected lines such as "verifiable: yes"' in complaint(tmp_path, text)
 
 
+@pytest.mark.parametrize("text", ["x: 2024-13-45\n", "a: [1\n", "a: b: c\n", "\t\n", "a: *b\n", "\0"])
+def test_what_is_no_yaml_is_one_message(tmp_path: Path, text: str) -> None:
+    assert "answers.yaml" in (said := complaint(tmp_path, text))
+    assert "not valid YAML: " in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("place", ["file/answers.yaml", "/proc/nowhere/answers.yaml", "."])
+def test_where_nothing_can_be_written_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r"cannot be written|is a folder"):
+        write_draft({}, Path(place))
+
+
 # what TRL, Axolotl, LLaMA-Factory and hurried hands write, and the name that must be suggested
 NAMES = {
     "base_model": "model",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable
@@ -10,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from advisor.answers import Answers
+from advisor.cli import run_app
 from advisor.display import show_recommendation
 from advisor.questions import SIX, SIX_BY_KEY
+from advisor.questions import TASKS as TASKS_ALL
 from advisor.recommend import Recommendation, recommend
 from estimators.errors import BadInput
+from pipelines.methods import METHODS
 
 KEYS = list(SIX_BY_KEY)
 YES_NO = [dict(zip(KEYS, row, strict=True)) for row in product(("yes", "no"), repeat=6)]
@@ -203,6 +209,41 @@ def test_one_file_may_hold_demonstrations_and_prompts() -> None:
     ).pipeline == ("sft", "grpo")
 
 
+paths = st.none() | st.sampled_from(["a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl"])
+
+
+@given(
+    values=st.fixed_dictionaries({key: st.sampled_from(["yes", "no", "unsure"]) for key in KEYS}),
+    data=st.fixed_dictionaries(dict.fromkeys(["demonstrations", "preferences", "prompts", "eval"], paths)),
+    task=st.none() | st.sampled_from(list(TASKS_ALL)),
+    reward=st.none() | st.sampled_from(["math_reward", "code_reward", "mine.py:score"]),
+    tuning=st.sampled_from(["auto", "full", "lora", "qlora"]),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_recommendation_or_a_remedy_for_any_answers(
+    values: dict[str, str], data: dict[str, str | None], task: str | None, reward: str | None, tuning: str
+) -> None:
+    """Not refused: a stage has its file (or none is named), and what is missing is warned about."""
+    answers = answers_of(values, data=data, task=task, reward=reward, tuning=tuning)
+    try:
+        found = recommend(answers)
+    except BadInput as error:
+        refused = str(error)
+    else:
+        refused = ""
+    if refused:
+        assert "Name " in refused or "Leave " in refused
+        return
+    named = {key for key in ("demonstrations", "preferences", "prompts") if data[key]}
+    needed = {METHODS[stage].data for stage in found.pipeline}
+    assert not named or named & needed
+    said = " ".join(found.warnings)
+    for key in needed - named if named or data["eval"] else ():
+        assert f"data.{key}" in said
+    assert Recommendation.model_validate_json(found.model_dump_json()) == found
+    assert max(map(len, show_recommendation(found).splitlines())) <= 80
+
+
 # --- the verb -----------------------------------------------------------------------------------------------
 
 
@@ -230,6 +271,21 @@ def test_the_json_has_the_promised_shape(advisor: Run, tmp_path: Path) -> None:
     assert Recommendation.model_validate(document).pipeline == ("dpo",)
 
 
+def test_the_json_of_all_64_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(
+        csv.DictReader((Path(__file__).parents[1] / "cases" / "decision_table.csv").read_text().splitlines())
+    )
+    for row in rows:
+        path = tmp_path / "a.yaml"
+        path.write_text("".join(f"{key}: {row[key]}\n" for key in KEYS))
+        assert run_app(["recommend", str(path), "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert " ".join(document["pipeline"]) == row["pipeline"]
+        assert document["economy"] == (row["economy"] == "yes")
+        assert (document["next_step"] or {"method": ""})["method"] == row["next_step"]
+    assert len(rows) == 64
+
+
 def test_for_people(advisor: Run, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("".join(f"{key}: {'no' if 'pairs' in key else 'yes'}\n" for key in KEYS))
     done = advisor("recommend", "a.yaml")
@@ -240,14 +296,14 @@ def test_for_people(advisor: Run, tmp_path: Path) -> None:
 
 def test_a_broken_file_is_one_message(advisor: Run, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("verifiable: maybe\n")
-    done = advisor("recommend", "a.yaml")
+    done = advisor("recommend", "a.yaml", check=None)
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith('error: a.yaml:1:1: "verifiable" is')
 
 
 def test_without_a_file_and_a_terminal_it_says_what_to_do(advisor: Run, tmp_path: Path) -> None:
-    done = advisor("recommend")
+    done = advisor("recommend", check=None)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "advisor recommend answers.yaml" in done.stderr

@@ -10,7 +10,7 @@ import re
 MAX_ANSWER_CHARS = 20_000
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 _PHRASE = re.compile(
-    r"(?:final\s+answer|the\s+answer|answer|answers)\b[*_\s]*(?:is|are|:|=)[*_\s:]*(?:therefore|thus|then)?[\s:]*|"
+    r"(?:final\s+answer|the\s+answer|answers?|correct\s+(?:option|choice))\b[*_\s]*(?:is|are|:|=)[*_\s:]*(?:therefore|thus|then)?[\s:]*|"
     r"^[ \t]*####[ \t]*|<answer>",
     flags=re.IGNORECASE | re.MULTILINE,
 )
@@ -62,9 +62,9 @@ def _box_content(text: str, position: int, closing: dict[int, int]) -> str | Non
     if text[position] == "{":
         end = closing.get(position)
         return None if end is None else text[position + 1 : end]
-    single = re.compile(r"\d(?![\w.])|[A-Z](?![\w'])|[a-z](?=\s*\$)|\\(?:frac|d?frac|tfrac)\s*\d\s*\d").match(
-        text, position
-    )
+    single = re.compile(
+        r"[-+]?\d+(?:\.\d+)?(?!\w)|[A-Z](?![\w'])|[a-z](?=\s*\$)|\\(?:frac|d?frac|tfrac)\s*\d\s*\d"
+    ).match(text, position)
     return single.group() if single else None  # "\boxed as told" is prose
 
 
@@ -100,14 +100,16 @@ def _first_answer(rest: str) -> str | None:
                 tail = rest[end + len(right) :].split("\n")[0].strip(" .*_")
                 inside = rest[len(left) : end].strip()
                 return inside if not re.match(r"(?:or|and|,)\s", tail) else rest.split("\n")[0].strip(" .*_")
-    line = rest.split("\n")[0].strip().strip("*_").strip()
-    line = re.split(r"\.\s+(?=[A-Z])", line)[0]
+    line = rest.split("\n")[0].strip()
+    bold = re.match(r"(?:\*\*)?([^*]+)\*\*[\s.]*$", line)
+    line = (bold.group(1) if bold else line).strip("*_ ")
+    line = re.split(r"\.\s+(?=[A-Z])|,?\s+(?:since|because)\s", line)[0]
     return line.rstrip(" .!").strip() or None
 
 
 def _whole_answer(text: str) -> str | None:
     """The completion itself where it is nothing but an answer: one short line without prose."""
     text = text.strip()
-    if not text or "\n" in text or len(text) > MAX_ANSWER_CHARS:
+    if not text or "\n" in text or _BOX.search(text) or len(text) > MAX_ANSWER_CHARS:
         return None
     return text
