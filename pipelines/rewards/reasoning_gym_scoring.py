@@ -43,7 +43,9 @@ _CALLABLE = frozenset(
 
 
 def score_answer(source: dict[str, Any], answer: str) -> float | None:
-    """The dataset's own score of `answer`, in [0, 1]; None where the row cannot be scored."""
+    """1.0 where the dataset's own verifier gives `answer` its full score, else 0.0; None for an unusable
+    row.
+    """
     from pipelines.rewards.workers import POOL
 
     if source["name"] in EVALUATING and not harmless(answer):
@@ -54,7 +56,8 @@ def score_answer(source: dict[str, Any], answer: str) -> float | None:
             f"gym:{source['name']}", f"reasoning_gym:{source['name']}: a row cannot be scored ({verdict})"
         )
         return None
-    return min(1.0, max(0.0, float(verdict))) if isinstance(verdict, int | float) else 0.0
+    # partial credit is dropped: the package's default pays any text that contains the answer a little
+    return 1.0 if isinstance(verdict, int | float) and verdict >= 1.0 else 0.0
 
 
 def harmless(answer: str) -> bool:
