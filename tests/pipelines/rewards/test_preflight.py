@@ -103,7 +103,7 @@ def test_unsound_rewards_do_not(reward, code, says, folder):
 
 def test_an_exception_names_type_place_and_sample(folder):
     (finding,) = preflight("r.py:raises", ROWS, folder).findings
-    assert finding.place == f"{folder / 'r.py'}:19"
+    assert finding.place == f"{folder / 'r.py'}:18"
     assert finding.rows == [1]
     assert "row 1, gold '41', completion" in (finding.sample or "")
     assert finding.remedy is not None

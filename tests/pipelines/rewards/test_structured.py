@@ -100,6 +100,24 @@ def hermes(*calls):
 F, G = {"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": {}}
 
 
+OPENAI = [
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}},
+            {"id": "2", "type": "function", "function": {"name": "g", "arguments": ""}},
+        ],
+    }
+]
+TURNS = [
+    {"role": "assistant", "tool_calls": [{"function": F}]},
+    {"role": "tool", "content": "1"},
+    {"role": "assistant", "tool_calls": [{"function": G}]},
+    {"role": "assistant", "content": "done"},
+]
+
+
 @pytest.mark.parametrize(
     ("completion", "reward"),
     [
@@ -110,11 +128,8 @@ F, G = {"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": {}}
         (json.dumps([F, G]), 1.0),
         ("```json\n" + json.dumps([F, G]) + "\n```", 1.0),
         ([{"role": "assistant", "tool_calls": [{"type": "function", "function": F}, {"function": G}]}], 1.0),
-        ([{"role": "assistant", "content": None,
-           "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}},
-                          {"id": "2", "type": "function", "function": {"name": "g", "arguments": ""}}]}], 1.0),
-        ([{"role": "assistant", "tool_calls": [{"function": F}]}, {"role": "tool", "content": "1"},
-          {"role": "assistant", "tool_calls": [{"function": G}]}, {"role": "assistant", "content": "done"}], 1.0),
+        (OPENAI, 1.0),
+        (TURNS, 1.0),
         (hermes(F), 0.0),
         (hermes(F, G, G), 0.0),
         (hermes(F, F), 0.0),
