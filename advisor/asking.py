@@ -33,9 +33,10 @@ def load_draft(path: Path) -> Draft:
 
 def save(draft: Draft, path: Path) -> None:
     """Keep what is answered so far."""
-    from advisor.answers import write_draft
+    with prompts.uninterrupted():
+        from advisor.answers import write_draft
 
-    write_draft(draft, path)
+        write_draft(draft, path)
 
 
 def ask_six(draft: Draft, path: Path) -> Draft:

@@ -12,9 +12,9 @@ from advisor.recommend import Recommendation, recommend
 from estimators.errors import BadInput
 from estimators.hardware import Hardware, hardware_from_name, read_hardware
 from estimators.record import write_json
-from pipelines.build import PlanRequest, build_run
+from pipelines.build import build_run
 from pipelines.methods import Setting
-from pipelines.plan import Plan
+from pipelines.plan import Plan, PlanRequest
 from pipelines.runs import ANSWERS, RECOMMENDATION
 
 

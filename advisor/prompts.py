@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
@@ -39,7 +41,8 @@ def need_terminal(remedy: str) -> None:
 
 
 def stopped(how_to_go_on: str) -> NoReturn:
-    """Leave after Ctrl-C with one line on how to go on."""
+    """Leave after Ctrl-C with one line on how to go on; a second Ctrl-C changes nothing any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     say(f"\nstopped; {how_to_go_on}")
     raise typer.Exit(130)
 
@@ -49,6 +52,19 @@ def failed(error: AdvisorError, how_to_go_on: str) -> NoReturn:
     say(f"error: {error}")
     say(how_to_go_on)
     raise typer.Exit(error.exit_code)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C in here takes effect at the end: what was answered is kept first."""
+    pending: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pending.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pending:
+        raise KeyboardInterrupt
 
 
 def say(text: str = "") -> None:

@@ -8,10 +8,9 @@ is the number of heads, `r` the LoRA rank.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
-from estimators.adapters import is_target
+from estimators.adapters import adapts_experts, expert_width, is_target
 from estimators.shapes import Block, Linear, ModelShape
 from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Setup
@@ -30,7 +29,7 @@ class Dtypes(NamedTuple):
     """What the attention kernel reads and writes; autocast narrows it."""
 
 
-def dtypes(setup: Setup) -> Dtypes:
+def dtypes(shape: ModelShape, setup: Setup) -> Dtypes:
     """Which dtypes flow through a layer.
 
     fp32 weights or a model prepared for k-bit training keep the residual stream in fp32. bitsandbytes returns
@@ -43,20 +42,41 @@ def dtypes(setup: Setup) -> Dtypes:
     compute = 2 if autocast else residual
     if setup.tuning == "qlora":
         compute = residual
-    return Dtypes(residual, residual, compute, 2 if autocast else compute)
+    # CUDA's autocast runs nn.LayerNorm in fp32 and leaves its result so
+    normed = 4 if autocast and shape.norm == "layer" else residual
+    return Dtypes(residual, normed, compute, 2 if autocast else compute)
 
 
-def layer_bytes_per_token(shape: ModelShape, block: Block, setup: Setup) -> float:
+EAGER_COPIES = 1.4
+"""Score matrices in the compute dtype that a GPU holds at softmax's backward beyond those that a trace sees.
+
+Measured: T4, TinyLlama with eager attention, 2 × 2,048 tokens (14.8 against 12 bytes per pair; 17.9 in
+fp32)."""
+
+
+class LayerBytes(NamedTuple):
+    """Bytes per token that one layer saves, by where they lie: backward frees the feed-forward's first."""
+
+    attention: float
+    feed_forward: float
+
+    @property
+    def total(self) -> float:
+        return self.attention + self.feed_forward
+
+
+def layer_bytes_per_token(shape: ModelShape, block: Block, setup: Setup) -> LayerBytes:
     """Bytes per token that one layer of `block` saves for backward, without checkpointing."""
-    kind = dtypes(setup)
-    return (
-        _norms(shape, block, setup, kind)
-        + _qk_norm(block, setup, kind)
-        + _attention(block, kind)
-        + _inputs(shape, block, setup, kind)
-        + _feed_forward(block, kind)
-        + _experts(shape, block, setup, kind)
-        + _ranks(block, setup, kind)
+    kind = dtypes(shape, setup)
+    norms = _norms(shape, block, setup, kind)
+    first = norms / 2 if block.num_norms > 1 else norms
+    attention = first + _qk_norm(block, setup, kind) + _attention(block, kind)
+    feed_forward = norms - first + _feed_forward(block, setup, kind) + _experts(shape, block, setup, kind)
+    return LayerBytes(
+        attention + _inputs(block.attention, block, setup, kind) + _ranks(block.attention, block, setup),
+        feed_forward
+        + _inputs(block.feed_forward, block, setup, kind)
+        + _ranks(block.feed_forward, block, setup),
     )
 
 
@@ -91,20 +111,24 @@ def _attention(block: Block, kind: Dtypes) -> float:
     if block.mixer == "recurrent":
         return kind.attention * (block.q_width + block.k_width + block.v_width + 4 * block.out_width)
     widths = block.q_width + block.k_width + block.v_width + block.out_width
-    return kind.attention * widths + 4 * block.heads
+    whole = 0
+    if sum(linear.matches == "qkv" for linear in block.attention) == 1:
+        # the saved values are a view that keeps the whole fused product
+        whole = kind.compute * (block.q_width + block.k_width)
+    return kind.attention * widths + 4 * block.heads + whole
 
 
-def _inputs(shape: ModelShape, block: Block, setup: Setup, kind: Dtypes) -> float:
+def _inputs(linears: tuple[Linear, ...], block: Block, setup: Setup, kind: Dtypes) -> float:
     """Inputs of matrices that are saved for a weight's or an adapter's gradient.
 
     One shared tensor where the dtype already is what the product needs; otherwise every matrix makes its own
     cast copy: autocast for a trained weight, PEFT's `_cast_input_dtype` for an adapter.
     """
-    total = 0.0
-    for group in {linear.matches: None for linear in block.linears}:
-        members = [linear for linear in block.linears if linear.matches == group]
-        total += _group_inputs(members, block, setup, kind)
-    return total
+    groups = {linear.matches: None for linear in linears}
+    return sum(
+        _group_inputs([linear for linear in linears if linear.matches == group], block, setup, kind)
+        for group in groups
+    )
 
 
 def _group_inputs(members: list[Linear], block: Block, setup: Setup, kind: Dtypes) -> float:
@@ -128,10 +152,15 @@ def _group_inputs(members: list[Linear], block: Block, setup: Setup, kind: Dtype
     return readers * wanted * width
 
 
-def _feed_forward(block: Block, kind: Dtypes) -> float:
+def _feed_forward(block: Block, setup: Setup, kind: Dtypes) -> float:
     """Gate, up and the activated gate of a gated layer; the activation's input otherwise."""
     if not block.ffn_width:
         return 0
+    if block.python_gelu:
+        # gelu_new: its input, the fp32 copy for the power, tanh, 1 + tanh, and half the input
+        wide = 4 if setup.autocast != "none" else kind.compute
+        narrow_and_wide = (1, 3) if wide > kind.compute else (2, 2)
+        return (narrow_and_wide[0] * kind.compute + narrow_and_wide[1] * wide) * block.ffn_width
     return (3 if block.gated else 1) * kind.compute * block.ffn_width
 
 
@@ -150,30 +179,34 @@ def _experts(shape: ModelShape, block: Block, setup: Setup, kind: Dtypes) -> flo
     return block.experts_per_token * (gathered + inner + kind.compute * shape.hidden) + routing
 
 
-def _ranks(block: Block, setup: Setup, kind: Dtypes) -> float:
+def _ranks(linears: tuple[Linear, ...], block: Block, setup: Setup) -> float:
     """What every adapter's A returns: r elements."""
     if _trains(setup):
         return 0
     per_element = 2 if setup.autocast != "none" else BYTES_PER_ELEMENT[setup.adapter_dtype]
-    targets = sum(is_target(linear, block, setup.lora_targets) for linear in block.linears)
+    targets = sum(is_target(linear, block, setup.lora_targets) for linear in linears)
     return per_element * setup.lora_rank * targets
 
 
-def eager_bytes(block: Block, setup: Setup, tokens: int) -> float:
-    """Extra bytes of one layer with eager attention: scores before and after the softmax are kept.
+def _expanded(block: Block, kind: Dtypes) -> float:
+    """Keys and values repeated for every query head, where the kernel knows no groups of heads."""
+    return kind.attention * 2 * (block.q_width - block.k_width)
+
+
+def eager_bytes(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> float:
+    """Extra bytes of one layer with eager attention: the scores after the softmax.
 
     6 bytes per head and pair of positions: the fp32 softmax, and its narrow copy that multiplies the values.
     A sliding window does not shrink them.
     """
-    if setup.attention != "eager" or block.mixer == "recurrent":
+    if setup.attention != "eager" or block.mixer != "attention":
         return 0
-    kind = dtypes(setup)
-    return (4 + kind.attention) * block.heads * setup.length * tokens
-
-
-@lru_cache(maxsize=1024)
-def _cached(shape: ModelShape, setup: Setup) -> tuple[tuple[Block, float], ...]:
-    return tuple((block, layer_bytes_per_token(shape, block, setup)) for block in shape.blocks)
+    kind = dtypes(shape, setup)
+    per_pair = 4.0 if kind.attention == 4 else 6.0
+    if shape.narrow_softmax:
+        per_pair = 1.35 * kind.attention
+    scores = per_pair * block.heads * setup.length
+    return scores * tokens
 
 
 def saved_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
@@ -182,29 +215,84 @@ def saved_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
     With checkpointing only each layer's input, once in the residual stream's dtype.
     """
     if setup.gradient_checkpointing:
-        return dtypes(setup).residual * shape.num_layers * shape.hidden * tokens
-    return sum(
-        block.count
-        * (layer_bytes_per_token(shape, block, setup) * tokens + eager_bytes(block, setup, tokens))
-        for block in shape.blocks
+        return dtypes(shape, setup).residual * shape.num_layers * shape.hidden * tokens
+    return sum(block.count * _saved_once(shape, block, setup, tokens) for block in shape.blocks)
+
+
+def _saved_once(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> float:
+    merged = 0.0
+    if setup.tuning != "full" and adapts_experts(block, setup.lora_targets):
+        # PEFT adds the adapters' product to whole expert matrices; the sum is needed for backward, and so are
+        # copies of the adapters (traced)
+        merged = 2.0 * block.expert_params + 6.0 * setup.lora_rank * expert_width(shape, block)
+    own = layer_bytes_per_token(shape, block, setup).total * tokens
+    return own + eager_bytes(shape, block, setup, tokens) + merged
+
+
+def block_peak_bytes(shape: ModelShape, setup: Setup, tokens: int, first: bool) -> float:
+    """Bytes that one layer needs at most while its backward pass runs, beyond what other layers have saved.
+
+    Two moments can be the highest: the feed-forward's backward, when the whole layer is still saved, and
+    attention's, when scores have gradients. With checkpointing the layer's activations are made again first;
+    for the `first` layer, whose backward is the last, they are all that is left.
+    """
+    own = first or setup.gradient_checkpointing
+    return max(_block_peak(shape, block, setup, tokens, own) for block in shape.blocks)
+
+
+def _block_peak(shape: ModelShape, block: Block, setup: Setup, tokens: int, own: bool) -> float:
+    saved = _saved_once(shape, block, setup, tokens) if own else 0.0
+    feed_forward = saved + feed_forward_gradients(shape, block, setup) * tokens
+    attention = 0.0
+    if setup.attention == "eager" and block.mixer == "attention":
+        kind = dtypes(shape, setup)
+        kept = layer_bytes_per_token(shape, block, setup).attention if own else 0.0
+        # softmax_backward: the saved softmax, its incoming gradient and its outgoing one, all fp32
+        copies = (EAGER_COPIES if setup.on_gpu else 0.0) + (1.0 if shape.capped_scores else 0.0)
+        wide = 3.25 * kind.attention if shape.narrow_softmax else 12.0
+        scores = wide * (1 if own else 2 / 3) + copies * kind.attention
+        pairs = scores * block.heads * setup.length
+        attention = (kept + pairs + _expanded(block, kind) + 6 * shape.hidden) * tokens
+    return max(feed_forward, attention) + _weight_temporaries(block, setup)
+
+
+def feed_forward_gradients(shape: ModelShape, block: Block, setup: Setup) -> float:
+    """Bytes per token of gradients inside the feed-forward, net of saved tensors they have freed.
+
+    The gradients of gate, up and product minus the product that was saved for the down matrix. fp32 adapters
+    on a narrow base add fp32 copies on their way. Traced on Llama-like layers with I = 3H to 5.4H.
+    """
+    kind = dtypes(shape, setup)
+    width = max(block.ffn_width, block.experts_per_token * block.expert_width)
+    hidden = shape.hidden
+    return _inner_gradients(shape, block, setup, kind, width, hidden) + (
+        8 * hidden if block.num_norms == 4 else 0
     )
 
 
-def block_peak_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
-    """Bytes that one layer needs at most while its backward pass runs, beyond what is saved.
+def _inner_gradients(
+    shape: ModelShape, block: Block, setup: Setup, kind: Dtypes, width: int, hidden: int
+) -> float:
+    if _trains(setup):
+        return 2 * kind.compute * width + (2 * hidden if kind.residual == 2 else 0)
+    adapted = any(is_target(linear, block, setup.lora_targets) for linear in block.feed_forward)
+    if not adapted:
+        return 3 * kind.compute * width + 2 * hidden
+    if BYTES_PER_ELEMENT[setup.adapter_dtype] == 4 and kind.compute == 2:
+        return 6 * width + 10 * hidden if setup.autocast != "none" else 4 * width + 12 * hidden
+    return 2 * kind.compute * width + kind.compute * hidden
 
-    With checkpointing the layer's activations are made again; in both cases gradients of its inner tensors
-    exist for a moment.
-    """
-    kind = dtypes(setup)
-    largest = 0.0
-    for block in shape.blocks:
-        again = 0.0
-        if setup.gradient_checkpointing:
-            again = layer_bytes_per_token(shape, block, setup) * tokens + eager_bytes(block, setup, tokens)
-        width = max(block.ffn_width, block.experts_per_token * block.expert_width)
-        gradients = kind.compute * (3 * width + 2 * shape.hidden) * tokens
-        if setup.attention == "eager" and block.mixer != "recurrent":
-            gradients = max(gradients, 2 * 4 * block.heads * setup.length * tokens)
-        largest = max(largest, again + gradients)
-    return largest
+
+def _weight_temporaries(block: Block, setup: Setup) -> float:
+    """Gradient of the largest matrix before it is accumulated, and autocast's copies of this layer's
+    weights."""
+    total = 0.0
+    largest = max((linear.weights for linear in block.linears), default=0)
+    if _trains(setup):
+        total += max(largest, block.expert_params // 2) * BYTES_PER_ELEMENT[setup.weights_dtype]
+    if setup.autocast != "none" and setup.weights_dtype == "fp32" and setup.tuning != "qlora":
+        total += 2.0 * (sum(linear.weights for linear in block.linears) + block.expert_params)
+    if not _trains(setup) and adapts_experts(block, setup.lora_targets) and setup.gradient_checkpointing:
+        # the adapters' product in fp32, and the gradient of the sum (traced)
+        total += 5.0 * block.expert_params
+    return total

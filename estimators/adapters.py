@@ -24,6 +24,11 @@ def is_target(linear: Linear, block: Block, targets: LoraTargets) -> bool:
     return in_attention and (linear.name in QUERY_VALUE or (linear.matches == "qkv" and _is_fused(block)))
 
 
+def target_names(shape: ModelShape, targets: LoraTargets) -> list[str]:
+    """The `target_modules` that PEFT matches by the end of a module's name."""
+    return sorted({linear.name for block, linear in shape.linears() if is_target(linear, block, targets)})
+
+
 def _is_fused(block: Block) -> bool:
     return sum(linear.matches == "qkv" for linear in block.attention) == 1
 
@@ -38,7 +43,21 @@ def width_per_rank(shape: ModelShape, targets: LoraTargets) -> int:
         block.count * (linear.inputs + linear.outputs)
         for block, linear in shape.linears()
         if is_target(linear, block, targets)
+    ) + sum(
+        block.count * expert_width(shape, block) for block in shape.blocks if adapts_experts(block, targets)
     )
+
+
+def adapts_experts(block: Block, targets: LoraTargets) -> bool:
+    """Whether the routed experts of `block` carry adapters."""
+    return targets == "all-linear" and block.num_experts > 0 and block.adapted_experts
+
+
+def expert_width(shape: ModelShape, block: Block) -> int:
+    """Inputs + outputs of all experts, the fused gate and up at twice the rank, and of the router."""
+    hidden, width = shape.hidden, block.expert_width
+    per_expert = 2 * (hidden + 2 * width) + (width + hidden)
+    return block.num_experts * per_expert + hidden + block.num_experts
 
 
 def lora_params(shape: ModelShape, rank: int, targets: LoraTargets) -> int:

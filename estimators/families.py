@@ -37,6 +37,7 @@ class Family(Record):
     up_name: str = "up_proj"
     down_name: str = "down_proj"
     moe: bool = False
+    adapted_experts: bool = False
     shared_gate: bool = False
     router_bias: bool = False
     expert_bias: bool = False
@@ -45,12 +46,17 @@ class Family(Record):
     head_bias: bool = False
     head_dim_default: int = 0
     tied_default: bool = False
+    sdpa: bool = True
+    narrow_softmax: bool = False
+    capped_scores: bool = False
     parallel: bool = False
     """Attention and feed-forward read one norm's output."""
 
 
 LLAMA = Family()
-GEMMA2 = Family(norms=4, tied_default=True, mlp_bias=False, head_dim_default=256)
+GEMMA2 = Family(
+    sdpa=False, capped_scores=True, norms=4, tied_default=True, mlp_bias=False, head_dim_default=256
+)
 LAYER_NORM = {"norm": "layer", "qkv_bias": True, "out_bias": True, "mlp_bias": True}
 
 FAMILIES: dict[str, Family] = {
@@ -60,13 +66,14 @@ FAMILIES: dict[str, Family] = {
     "qwen2": Family(qkv_bias=True, out_bias=False, mlp_bias=False),
     "qwen3": Family(qk_norm="head", mlp_bias=False, head_dim_default=128),
     "qwen2_moe": Family(qkv_bias="qkv_bias", out_bias=False, mlp_bias=False, moe=True, shared_gate=True),
-    "qwen3_moe": Family(qk_norm="head", mlp_bias=False, moe=True),
-    "mixtral": Family(qkv_bias=False, out_bias=False, mlp_bias=False, moe=True),
-    "olmoe": Family(qk_norm="width", mlp_bias=False, moe=True),
+    "qwen3_moe": Family(qk_norm="head", mlp_bias=False, moe=True, adapted_experts=True),
+    "mixtral": Family(qkv_bias=False, out_bias=False, mlp_bias=False, moe=True, adapted_experts=True),
+    "olmoe": Family(qk_norm="width", mlp_bias=False, moe=True, adapted_experts=True),
     "gpt_oss": Family(
-        qkv_bias=True, out_bias=True, mlp_bias=False, moe=True, router_bias=True, expert_bias=True, sinks=True
+        qkv_bias=True, out_bias=True, mlp_bias=False, moe=True, router_bias=True, expert_bias=True,
+        sinks=True, sdpa=False, narrow_softmax=True,
     ),
-    "glm4_moe": Family(qk_norm="use_qk_norm", out_bias=False, mlp_bias=False, moe=True, router_bias=False),
+    "glm4_moe": Family(qk_norm="use_qk_norm", out_bias=False, mlp_bias=False, moe=True, adapted_experts=True),
     "granitemoe": Family(mlp_bias=False, moe=True, tied_default=False),
     "gemma": Family(tied_default=True, mlp_bias=False, head_dim_default=256),
     "gemma2": GEMMA2,
@@ -153,7 +160,9 @@ def read_shape(config: Mapping[str, Any], name: str) -> ModelShape:
         final_norm_params=norm_width,
         max_positions=positions,
         norm="rms" if family.norm == "rms" else "layer",
-        softcap=bool(config.get("final_logit_softcapping")),
+        sdpa=family.sdpa,
+        narrow_softmax=family.narrow_softmax,
+        capped_scores=family.capped_scores,
         source=f"closed form of the {model_type} family",
     )
 
@@ -226,6 +235,8 @@ def _build_block(family: Family, reader: _Reader, hidden: int, window: int | Non
         feed_forward=tuple(feed_forward),
         ffn_width=ffn,
         gated=family.gated,
+        python_gelu=reader.activation() in ("gelu_new", "gelu_fast"),
+        adapted_experts=family.adapted_experts,
         num_experts=experts,
         experts_per_token=int(
             reader.config.get("num_experts_per_tok") or reader.config.get("experts_per_token") or 0
@@ -275,6 +286,10 @@ class _Reader:
         if default is not None:
             return default
         return self.missing(KEYS[what][0])
+
+    def activation(self) -> str:
+        default = {"phi": "gelu_new", "gpt2": "gelu_new"}.get(self.model_type, "")
+        return str(self.config.get("hidden_act") or self.config.get("activation_function") or default)
 
     def switch(self, rule: bool | str) -> bool:
         if isinstance(rule, bool):

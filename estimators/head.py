@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from estimators.activations import dtypes
 from estimators.shapes import ModelShape
-from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Setup
 
 FUSED_TOKENS = 4096
@@ -15,11 +16,15 @@ CHUNKED_TOKENS = 256
 """Tokens per chunk of the `chunked_nll` loss of TRL 1.5 to 1.15."""
 
 
-def loss_bytes(shape: ModelShape, setup: Setup, tokens: int, scored: int) -> float:
-    """Bytes at the loss beyond the hidden states, when its backward pass is under way.
+class LossBytes(NamedTuple):
+    """Bytes at the loss beyond the hidden states."""
 
-    `tokens` went through the model, `scored` of them reach the vocabulary.
-    """
+    forward: float
+    backward: float
+
+
+def loss_bytes(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
+    """Bytes that exist at the loss, when `scored` tokens reach the vocabulary: most in either direction."""
     if setup.loss == "fused":
         return _fused(shape, setup, scored)
     if setup.loss == "chunked":
@@ -27,51 +32,68 @@ def loss_bytes(shape: ModelShape, setup: Setup, tokens: int, scored: int) -> flo
     return _full(shape, setup, scored)
 
 
-def _fused(shape: ModelShape, setup: Setup, scored: int) -> float:
+def _head_gradient(shape: ModelShape, setup: Setup) -> tuple[float, float]:
+    """The trained head's gradient: in fp32 as the fused loss sums it, and the narrow copy of that."""
+    if setup.tuning != "full":
+        return 0.0, 0.0
+    size = shape.vocab * shape.hidden
+    return 4.0 * size, 2.0 * size if setup.weights_dtype != "fp32" else 0.0
+
+
+def _fused(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
     """TRL 1.16's fused head: one tile of logits, and the hidden states' gradient in fp32 and in their own
     dtype.
 
     A trained head adds its gradient in fp32; where weights are narrower, the cast copy too. Source:
     trl/kernels/chunked_logprob.py, ChunkedLogProbFunction.backward.
     """
-    kind = dtypes(setup)
-    tile = min(scored, FUSED_TOKENS) * FUSED_VOCAB * kind.attention
+    kind = dtypes(shape, setup)
+    tile = float(min(scored, FUSED_TOKENS) * FUSED_VOCAB * kind.attention)
+    if kind.attention == 2 and setup.weights_dtype == "fp32":
+        tile += 2 * FUSED_VOCAB * shape.hidden
     if not setup.on_gpu:
         # without Triton a tile is folded by torch operations, with several fp32 copies of it
         tile += min(scored, FUSED_TOKENS) * min(FUSED_VOCAB, shape.vocab) * 20
     gathered = kind.normed * shape.hidden * scored
     gradient = (4 + (kind.normed if kind.normed < 4 else 0)) * shape.hidden * scored
-    weight = 0.0
-    if setup.tuning == "full":
-        weight = 4 * shape.vocab * shape.hidden
-        if setup.weights_dtype != "fp32":
-            weight += BYTES_PER_ELEMENT[setup.weights_dtype] * shape.vocab * shape.hidden
-    return tile + gathered + gradient + weight
+    wide, narrow = _head_gradient(shape, setup)
+    return LossBytes(tile + gathered, tile + gathered + gradient + wide + narrow)
 
 
-def _chunked(shape: ModelShape, setup: Setup, scored: int) -> float:
-    """`chunked_nll` of TRL 1.5 to 1.15: 256 tokens of fp32 logits, and an fp32 copy of the head in each
-    chunk."""
-    logits = min(scored, CHUNKED_TOKENS) * shape.vocab * 12
-    return logits + 4 * shape.vocab * shape.hidden + 4 * shape.hidden * scored
+def _chunked(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
+    """`chunked_nll` of TRL 1.5 to 1.15: 256 tokens of fp32 logits, an fp32 copy of the head in each chunk."""
+    logits = min(scored, CHUNKED_TOKENS) * shape.vocab
+    head = 4.0 * shape.vocab * shape.hidden
+    wide, _ = _head_gradient(shape, setup)
+    hidden = 4 * shape.hidden * scored
+    return LossBytes(8 * logits + head, 12 * logits + head + hidden + wide)
 
 
-def _full(shape: ModelShape, setup: Setup, scored: int) -> float:
-    """All logits at once: Hugging Face's `ForCausalLMLoss`.
+def _full(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
+    """All logits at once: Hugging Face's `ForCausalLMLoss`, per token and entry of the vocabulary.
 
     Narrow logits (2) + fp32 copy (4) + log-softmax (4) forward; backward frees the narrow ones and adds the
-    fp32 gradient: 12 bytes per token and entry. An fp32 head saves no copy but its own logits stay: 16.
+    fp32 gradient: 12 (traced). fp32 logits need no copy: 8 forward, 12 backward; behind an fp32 head that
+    reads narrow hidden states (k-bit preparation) 16 were measured. Later the head's gradient meets narrow
+    ones. A hand-written loop that holds the model's outputs through backward (`full-logits-kept`) keeps the
+    logits too.
     """
-    narrow = dtypes(setup).attention == 2 and not (setup.tuning == "qlora" and setup.kbit_prepared)
-    per_entry = 12 if narrow else 16
-    weight = 0.0
-    if setup.tuning == "full":
-        weight = BYTES_PER_ELEMENT[setup.weights_dtype] * shape.vocab * shape.hidden
-    return per_entry * shape.vocab * scored + weight
+    entries = float(shape.vocab * scored)
+    kind = dtypes(shape, setup)
+    head = shape.vocab * shape.hidden
+    copied = 2.0 * head if setup.weights_dtype == "fp32" and kind.attention == 2 else 0.0
+    wide, _ = _head_gradient(shape, setup)
+    if setup.kbit_prepared:
+        return LossBytes(12 * entries, 16 * entries)
+    if setup.loss == "full-logits-kept":
+        entries_kept = kind.attention * entries
+        return LossBytes(10 * entries + copied, 12 * entries + entries_kept + copied)
+    forward = (10 if kind.attention == 2 else 8) * entries
+    return LossBytes(forward + copied, max(12 * entries, 6 * entries + wide) + copied)
 
 
 def final_norm_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
     """The last norm, saved from forward to backward: fp32 input, normalised input, and its output."""
-    kind = dtypes(setup)
+    kind = dtypes(shape, setup)
     normalised = kind.residual if setup.tuning == "full" else 0
     return (4 + normalised + kind.normed) * shape.hidden * tokens

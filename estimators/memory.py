@@ -14,13 +14,19 @@ from estimators.adapters import lora_params
 from estimators.head import final_norm_bytes, loss_bytes
 from estimators.optimizers import find_optimizer, state_bytes, step_bytes
 from estimators.shapes import ModelShape
-from estimators.units import BYTES_PER_ELEMENT, GIB
+from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Dtype, Setup, Workload
 
 NF4 = 0.5 + 4 / 64
 """Bytes per weight: 4 bits and one fp32 scale per block of 64. Source: QLoRA, arXiv:2305.14314, section 3."""
 NF4_DOUBLE = 0.5 + 1 / 64 + 4 / (64 * 256)
 """The same with 8-bit scales, themselves scaled per 256 (double quantisation, ibid.)."""
+
+
+SAMPLED_BYTES = 8 + 8 + 4 + 4
+"""Per token of the sampled batch: ids and mask as int64, old and reference log-probabilities in fp32.
+
+TRL 1.16 holds them on the GPU from generation until the last micro-batch (`_buffered_inputs`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,12 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
     )
 
 
+def phase_bytes(shape: ModelShape, workload: Workload, setup: Setup, total_bytes: int = 0) -> dict[str, int]:
+    """Allocated bytes of every phase of a step."""
+    phases = _phases(shape, workload, setup, total_bytes)
+    return {name: round(sum(parts.values())) for name, parts in phases.items()}
+
+
 def _ddp_buckets(shape: ModelShape, setup: Setup) -> float:
     """DistributedDataParallel's own copy of all gradients, where gradients are no views into its buckets."""
     if setup.num_gpus == 1 or setup.sharding != "none":
@@ -151,6 +163,9 @@ def _phases(
     shape: ModelShape, workload: Workload, setup: Setup, total_bytes: int
 ) -> dict[str, dict[str, float]]:
     """Allocated bytes by component in every phase of a step."""
+    if not workload.trains:
+        base = _resident(shape, workload, setup, total_bytes)
+        return {"rollout": {**base, **_rollout(shape, workload, setup)}}
     tokens = setup.micro_batch * workload.sequences_per_example * setup.length
     scored = tokens if workload.scores_prompt else tokens // max(setup.length, 1) * setup.completion_length
     base = _resident(shape, workload, setup, total_bytes)
@@ -158,32 +173,57 @@ def _phases(
     kept = {"gradients": gradients} if setup.gradient_accumulation > 1 else {}
     outside = final_norm_bytes(shape, setup, tokens)
     saved = saved_bytes(shape, setup, tokens)
-    block = block_peak_bytes(shape, setup, tokens)
-    loss = loss_bytes(shape, setup, tokens, scored)
+    last = block_peak_bytes(shape, setup, tokens, first=False)
+    first = block_peak_bytes(shape, setup, tokens, first=True)
+    loss = loss_bytes(shape, setup, scored)
     head_gradient = _head_gradient_bytes(shape, setup)
+    embedding = 0.0
+    if setup.tuning == "full" and setup.gradient_accumulation == 1 and not shape.tied:
+        embedding = shape.embedding_params * BYTES_PER_ELEMENT[setup.weights_dtype]
+    layers = gradients - sharded(embedding, setup, ("zero2", "zero3", "fsdp"))
     optimizer = find_optimizer(setup.optimizer)
     gathered = gathered_bytes(shape, setup)
     step = step_bytes(optimizer, trainable_params(shape, setup), trainable_dtype(setup))
     autocast = _autocast_cache_bytes(shape, setup)
+    held = 0.0 if setup.gradient_checkpointing else autocast
     phases = {
-        "loss": {**base, **kept, "autocast copies": autocast, "activations": saved + outside, "loss": loss},
+        "loss, forward": {
+            **base,
+            **kept,
+            "autocast copies": autocast,
+            "activations": saved + outside,
+            "loss": loss.forward,
+        },
+        "loss, backward": {
+            **base,
+            **kept,
+            "autocast copies": held,
+            "activations": saved + outside,
+            "loss": loss.backward,
+        },
         "backward, last layer": {
             **base,
             "gradients": kept.get("gradients", head_gradient),
-            "autocast copies": 0.0 if setup.gradient_checkpointing else autocast,
-            "activations": saved + block,
+            "autocast copies": held,
+            "activations": saved + last,
         },
-        "backward, first layer": {**base, "gradients": gradients, "activations": block},
+        "backward, first layer": {**base, "gradients": layers, "activations": first},
+        "backward, embedding": {
+            **base,
+            "gradients": gradients,
+            "embedding's gradient": _embedding_gradient_bytes(shape, setup),
+        },
         "optimizer step": {
             **base,
             "gradients": gradients,
             "optimizer step": sharded(step, setup, ("zero1", "zero2", "zero3", "fsdp")),
         },
     }
-    for name in ("loss", "backward, last layer", "backward, first layer"):
-        phases[name]["gathered layers"] = gathered
+    for name, parts in phases.items():
+        if name != "optimizer step":
+            parts["gathered layers"] = gathered
     if workload.rollouts == "hf":
-        phases["rollout"] = {**base, **kept, **_generation(shape, setup), "gathered layers": gathered}
+        phases["rollout"] = {**base, **kept, **_rollout(shape, workload, setup), "gathered layers": gathered}
     elif workload.rollouts == "vllm-colocate" and setup.vllm_sleep:
         claim = setup.vllm_memory_utilization * total_bytes
         phases["rollout"] = {**base, **kept, "vLLM's share": claim}
@@ -194,15 +234,17 @@ def _resident(shape: ModelShape, workload: Workload, setup: Setup, total_bytes: 
     """What stays from step to step: weights, adapter, optimizer state, a reference copy, vLLM's claim."""
     stages = ("zero3", "fsdp")
     parts = {name: sharded(size, setup, stages) for name, size in weight_bytes(shape, setup).items()}
-    params = trainable_params(shape, setup)
+    params = trainable_params(shape, setup) if workload.trains else 0
     dtype = trainable_dtype(setup)
-    if setup.tuning != "full":
+    if setup.tuning != "full" and workload.trains:
         parts["adapter"] = sharded(params * BYTES_PER_ELEMENT[dtype], setup, stages)
     states = state_bytes(find_optimizer(setup.optimizer), params, dtype)
     parts["optimizer states"] = sharded(states, setup, ("zero1", "zero2", "zero3", "fsdp"))
     if workload.reference == "copy":
         for name, size in weight_bytes(shape, setup).items():
             parts[name.replace("weights", "reference weights")] = sharded(size, setup, stages)
+    if workload.rollouts != "none":
+        parts["sampled batch"] = SAMPLED_BYTES * setup.length * setup.generation_batch
     if workload.rollouts == "vllm-colocate" and not setup.vllm_sleep:
         parts["vLLM's share"] = setup.vllm_memory_utilization * total_bytes
     return parts
@@ -219,26 +261,42 @@ def _head_gradient_bytes(shape: ModelShape, setup: Setup) -> float:
     return shape.vocab * shape.hidden * BYTES_PER_ELEMENT[setup.weights_dtype]
 
 
-def _autocast_cache_bytes(shape: ModelShape, setup: Setup) -> float:
-    """Autocast keeps a narrow copy of every trained fp32 weight from its first use to the end of the forward
-    pass.
+def _embedding_gradient_bytes(shape: ModelShape, setup: Setup) -> float:
+    """The embedding's gradient while it is added to what is there already.
 
-    The copies are graph nodes' saved tensors, so they live into the backward pass. Frozen weights are not
-    cached: autocast caches only leaves that require a gradient; adapters are.
+    A tied matrix gets a gradient from either end, and autograd adds them into a third tensor; with
+    accumulation the sum exists besides the one of earlier micro-batches.
     """
-    if setup.autocast == "none" or trainable_dtype(setup) != "fp32":
+    if setup.tuning != "full":
         return 0.0
-    if setup.tuning == "full":
-        matrices = sum(block.count * (block.params - block.norm_params) for block in shape.blocks)
-        return 2.0 * matrices
-    return 2.0 * trainable_params(shape, setup)
+    copies = (2 if shape.tied else 0) + (1 if setup.gradient_accumulation > 1 else 0)
+    return copies * _head_gradient_bytes(shape, setup)
 
 
-def _generation(shape: ModelShape, setup: Setup) -> dict[str, float]:
-    """Rollouts by `model.generate`: the cache, one layer of it copied as it grows, logits of the last
+def _autocast_cache_bytes(shape: ModelShape, setup: Setup) -> float:
+    """Narrow copies of fp32 weights under autocast, at the end of the forward pass.
+
+    Autocast caches a copy of every trained fp32 weight until the forward pass ends. Without checkpointing the
+    graph also keeps those of frozen weights, which the gradients of activations need.
+    """
+    if setup.autocast == "none":
+        return 0.0
+    total = 0.0
+    keeps_all = setup.tuning == "full" or not setup.gradient_checkpointing
+    if setup.weights_dtype == "fp32" and setup.tuning != "qlora" and keeps_all:
+        total += 2.0 * sum(block.count * (block.params - block.norm_params) for block in shape.blocks)
+    if setup.tuning != "full" and setup.adapter_dtype == "fp32":
+        total += 2.0 * trainable_params(shape, setup)
+    return total
+
+
+def _rollout(shape: ModelShape, workload: Workload, setup: Setup) -> dict[str, float]:
+    """Rollouts by `model.generate`: the cache, a layer of it copied as it grows, logits of the last
     position."""
+    if workload.rollouts != "hf":
+        return {}
     cache = kv_cache_bytes(shape, setup, setup.generation_batch)
-    element = dtypes(setup).compute
+    element = dtypes(shape, setup).compute
     logits = setup.generation_batch * shape.vocab * (element + 4 + 4)
     prefill = setup.generation_batch * setup.prompt_length * shape.hidden * element * 6
     return {
@@ -247,8 +305,3 @@ def _generation(shape: ModelShape, setup: Setup) -> dict[str, float]:
         "rollout logits": logits,
         "prefill": prefill,
     }
-
-
-def smallest_unit(size: float) -> float:
-    """`size` in GiB, for messages."""
-    return size / GIB

@@ -146,7 +146,7 @@ def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
         config = merged
     try:
         return read_shape(config, name)
-    except UnknownFamily as error:
+    except UnknownFamily:
         from estimators.counting import count_modules
 
-        return count_modules(config, name, error)
+        return count_modules(config, name)

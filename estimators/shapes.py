@@ -58,11 +58,15 @@ class Block(Record):
     """Dense feed-forward or the shared experts of a mixture."""
     ffn_width: int = 0
     gated: bool = True
+    python_gelu: bool = False
+    """`gelu_new`: an activation of several PyTorch operations, each of which saves tensors."""
     num_experts: int = 0
     experts_per_token: int = 0
     expert_width: int = 0
     expert_params: int = 0
     """All routed experts; transformers 5 keeps them as fused 3-D parameters, which are no `nn.Linear`."""
+    adapted_experts: bool = False
+    """Whether PEFT's `all-linear` puts adapters on the experts and the router (peft 0.21.2, ParamWrapper)."""
     router_params: int = 0
     norm_params: int = 0
     num_norms: int = 2
@@ -119,7 +123,12 @@ class ModelShape(Record):
     """Width of the embedding where it is not H."""
     max_positions: int = 0
     norm: Literal["rms", "layer"] = "rms"
-    softcap: bool = False
+    sdpa: bool = True
+    """False: transformers runs eager attention where flash attention is not asked for (soft caps, sinks)."""
+    capped_scores: bool = False
+    """Attention scores pass a soft cap, whose tanh is one more score matrix (gemma-2)."""
+    narrow_softmax: bool = False
+    """Eager attention computes its softmax in the compute dtype, not in fp32 (gpt-oss with its sinks)."""
     source: str = ""
 
     @cached_property

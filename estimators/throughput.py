@@ -24,6 +24,10 @@ class Speed:
     """Bytes per second of weights and cache that decoding reaches."""
     layer_seconds: float
     """Least seconds per layer and micro-step, forward and backward: kernel launches."""
+    decode_flops: float
+    """FLOP/s that decoding reaches."""
+    start_seconds: float
+    """From the start of a process to its first step."""
     decode_layer_seconds: float
     """Least seconds per layer and generated token."""
     step_seconds: float
@@ -56,6 +60,8 @@ def gpu_speed(gpu: GPU, half_precision: bool) -> Speed:
         bandwidth=gpu.bandwidth * 0.6,
         layer_seconds=4.5e-3,
         decode_layer_seconds=0.8e-3,
+        decode_flops=peak * PEAK_SHARE * factor,
+        start_seconds=12.0,
         step_seconds=0.05,
         low=0.7,
         high=1.8,
@@ -66,14 +72,16 @@ def gpu_speed(gpu: GPU, half_precision: bool) -> Speed:
 def cpu_speed(cores: int) -> Speed:
     """What CPU cores are assumed to reach in fp32."""
     return Speed(
-        flops=cores * 25e9,
+        flops=cores * 60e9,
         bandwidth=8e9,
-        layer_seconds=1.5e-3,
+        layer_seconds=1.0e-3,
         decode_layer_seconds=0.6e-3,
-        step_seconds=0.06,
+        decode_flops=cores * 5e9,
+        start_seconds=12.0,
+        step_seconds=0.02,
         low=0.4,
         high=2.5,
-        source=f"assumed 25 GFLOP/s for each of {cores} cores; narrow it with --calibrate",
+        source=f"assumed 60 GFLOP/s for each of {cores} cores; narrow it with --calibrate",
     )
 
 
@@ -129,7 +137,7 @@ def train_flops_per_token(shape: ModelShape, setup: Setup) -> float:
 def width_factor(shape: ModelShape, on_gpu: bool) -> float:
     """Share of the full speed that matrices of this width reach."""
     if not on_gpu:
-        return shape.hidden / (shape.hidden + 256)
+        return shape.hidden / (shape.hidden + 32)
     return shape.hidden / (shape.hidden + HALF_WIDTH)
 
 
@@ -139,7 +147,7 @@ def decode_seconds(
     """Seconds to sample `new_tokens` for `sequences` prompts at once.
 
     Each token moves the weights once and every sequence's cache, and multiplies every sequence with the
-    weights; the slower of both counts, and never less than the launches of each layer. `fast` is an inference
+    weights; the slower of both counts, after the launches of each layer. `fast` is an inference
     engine.
     """
     if not sequences or not new_tokens:
@@ -149,9 +157,9 @@ def decode_seconds(
     mean_length = setup.prompt_length + new_tokens / 2
     cache = shape.kv_elements_per_token * element * mean_length * sequences
     flops = 2.0 * shape.active_params * sequences
-    compute = flops / (speed.flops * width_factor(shape, setup.on_gpu))
+    compute = flops / speed.decode_flops
     launches = shape.num_layers * speed.decode_layer_seconds * (0.1 if fast else 1.0)
-    token = max((weights + cache) / speed.bandwidth, compute, launches)
+    token = launches + max((weights + cache) / speed.bandwidth, compute)
     prompt = 2.0 * shape.active_params * sequences * setup.prompt_length / speed.flops
     return new_tokens * token + prompt / width_factor(shape, setup.on_gpu)
 
@@ -170,10 +178,10 @@ def stage_seconds(
         floor / 4,
     )
     micro_steps = schedule.steps * schedule.gradient_accumulation
-    parts = {"training": micro * micro_steps}
-    if workload.reference in ("adapter-off", "copy", "precomputed"):
+    parts = {"training": micro * micro_steps} if workload.trains else {}
+    if workload.trains and workload.reference in ("adapter-off", "copy", "precomputed"):
         parts["reference"] = forward * micro_steps
-    if workload.rollouts != "none":
+    if workload.trains and workload.rollouts != "none":
         if workload.rescores_rollouts:
             parts["rescoring"] = forward * micro_steps
         sequences = setup.micro_batch * schedule.micro_batches_per_generation
@@ -182,12 +190,13 @@ def stage_seconds(
         once = decode_seconds(shape, setup, speed, sequences, setup.completion_length, fast)
         parts["rollouts"] = once * rounds
     if schedule.eval_completions and schedule.eval_tokens:
-        batch = min(schedule.eval_completions, 64)
+        batch = min(schedule.eval_completions, 64 if workload.trains else setup.micro_batch)
         once = decode_seconds(shape, setup, speed, batch, schedule.eval_tokens, False)
         parts["evaluation"] = once * schedule.eval_completions / batch
-    parts["trainer overhead"] = speed.step_seconds * schedule.steps
-    parts["optimizer and communication"] = schedule.steps * _step_seconds(shape, setup, speed)
-    parts["start, loading and saving"] = _loading_seconds(shape, setup, schedule)
+    if workload.trains:
+        parts["trainer overhead"] = speed.step_seconds * schedule.steps
+        parts["optimizer and communication"] = schedule.steps * _step_seconds(shape, setup, speed)
+    parts["start, loading and saving"] = _loading_seconds(shape, setup, schedule, speed)
     total = sum(parts.values())
     return Seconds(
         components=parts,
@@ -212,8 +221,8 @@ def _step_seconds(shape: ModelShape, setup: Setup, speed: Speed) -> float:
     return moved + exchanged
 
 
-def _loading_seconds(shape: ModelShape, setup: Setup, schedule: Schedule) -> float:
-    """Imports and start (assumed 12 s), and weights from and to a disk of 1 GB/s."""
+def _loading_seconds(shape: ModelShape, setup: Setup, schedule: Schedule, speed: Speed) -> float:
+    """Imports and start, and weights from and to a disk of 1 GB/s (assumed)."""
     size = shape.params * BYTES_PER_ELEMENT[setup.weights_dtype]
     saved = size if setup.tuning == "full" else 0.02 * size
-    return 12.0 + (size + schedule.checkpoints * saved) / 1e9
+    return speed.start_seconds + (size + schedule.checkpoints * saved) / 1e9

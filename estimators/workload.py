@@ -14,7 +14,7 @@ from estimators.record import Record
 
 Tuning = Literal["full", "lora", "qlora"]
 Dtype = Literal["fp32", "bf16", "fp16"]
-Loss = Literal["full-logits", "chunked", "fused"]
+Loss = Literal["full-logits", "full-logits-kept", "chunked", "fused"]
 Reference = Literal["none", "adapter-off", "copy", "precomputed"]
 Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
 Attention = Literal["flash", "sdpa", "eager"]
@@ -25,6 +25,8 @@ LoraTargets = Literal["attention", "qv", "all-linear"]
 class Workload(Record):
     """What one training example makes the model do."""
 
+    trains: bool = True
+    """False: the policy only generates."""
     sequences_per_example: int = Field(default=1, ge=1)
     """Sequences that one example sends through the policy together: 2 for a preference pair."""
     scores_prompt: bool = True
@@ -60,7 +62,7 @@ class Setup(Record):
     num_gpus: int = Field(default=1, ge=1)
     on_gpu: bool = True
     generation_batch: int = Field(default=1, ge=1)
-    """Completions that one GPU generates at once."""
+    """Completions that one GPU generates at once, and keeps until they are trained on."""
     vllm_memory_utilization: float = Field(default=0.3, gt=0, le=1)
     vllm_sleep: bool = False
 

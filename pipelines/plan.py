@@ -9,7 +9,47 @@ from typing import Any, Literal
 import yaml
 
 from estimators.record import Record, read_record, write_atomic
+from pipelines.methods import Setting
 from pipelines.runs import PLAN
+
+STAGE_FIELDS = (
+    "tuning",
+    "lora_r",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_targets",
+    "dtype",
+    "overlong_cache",
+    "max_rounds",
+    "eval_prompts",
+    "eval_samples",
+    "eval_temperature",
+    "effective_batch",
+)
+"""What `--set METHOD.FIELD=VALUE` takes beside the trainer's own arguments."""
+
+
+class PlanRequest(Record):
+    """What a plan is made from."""
+
+    pipeline: tuple[str, ...]
+    model: str
+    data: dict[str, str]
+    """Kind of data -> file, folder or hub id."""
+    eval: str | None = None
+    reward: str | None = None
+    task: str | None = None
+    tuning: str = "auto"
+    economy: bool = False
+    """RL with an adapter and `num_generations` 4."""
+    long_cot: bool = False
+    limited_compute: bool = False
+    max_gpu_hours: float | None = None
+    max_usd: float | None = None
+    seed: int = 0
+    repeat_with: str | None = None
+    settings: dict[str, dict[str, Setting]] = {}
+    """Method -> argument -> a value that the user set, and why."""
 
 
 class PlannedStage(Record):

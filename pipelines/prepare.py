@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,14 +21,13 @@ from pipelines.datasets import (
 )
 from pipelines.methods import METHODS
 from pipelines.plain import as_plain
+from pipelines.token_counts import model_folders, tokens_per_char
 
 Row = dict[str, Any]
 MAX_EVAL_ROWS = 200
 MAX_EVAL_PROMPTS = 500
 EVAL_SHARE = 0.05
-CHARS_PER_TOKEN = 3.0
-"""A cautious guess for text whose tokenizer is not at hand; English prose has about 4.5."""
-
+END_TOKENS = 1
 NEEDS = {
     "demonstrations": "worked answers (messages, or prompt and completion)",
     "preferences": "pairs (prompt, chosen, rejected)",
@@ -43,9 +43,11 @@ class PreparedFile(Record):
     rows: int
     eval_rows: int
     conversational: bool
-    max_chars: int
+    max_tokens: int
     """The longest training row, prompt and completion together."""
-    max_prompt_chars: int
+    mean_tokens: int
+    max_prompt_tokens: int
+    mean_prompt_tokens: int
     gold: str | None = None
 
 
@@ -61,22 +63,24 @@ class PreparedData(Record):
 
 def prepare_data(
     run_dir: Path,
+    model: str,
     sources: dict[str, str],
     eval_source: str | None,
-    chat: bool,
     wants_prompts: bool,
     seed: int,
 ) -> PreparedData:
     """Read every source, hold rows out for evaluation, and write run_dir/data/*.jsonl.
 
     Args:
+        model: the base model; where it has a chat template, plain prompts become turns of a user, and
+            where it has none, messages become plain text.
         sources: kind of data -> where it is.
         eval_source: held-out prompts; None splits them off the training prompts.
-        chat: the model has a chat template, so plain prompts become turns of a user.
         wants_prompts: whether the task has a reward to evaluate held-out prompts with.
 
     Rows of any kind whose prompt is held out are left out of training, and counted in a note.
     """
+    chat = has_chat_template(model)
     reports = {kind: _inspect(kind, source) for kind, source in sources.items()}
     rows = {kind: list(_rows(sources[kind], report, chat)) for kind, report in reports.items()}
     notes: list[str] = []
@@ -108,7 +112,7 @@ def prepare_data(
             raise BadInput(
                 f"{sources[kind]}: every prompt is also held out for evaluation; nothing is left to train on"
             )
-        files[kind] = _write_kind(run_dir, kind, kept, report, seed)
+        files[kind] = _write_kind(run_dir, kind, kept, report, model, seed)
     if held_out:
         _write(run_dir / "data" / "eval.jsonl", held_out)
     return PreparedData(
@@ -155,7 +159,9 @@ def as_chat(row: Row) -> Row:
     return changed
 
 
-def _write_kind(run_dir: Path, kind: str, rows: list[Row], report: DataReport, seed: int) -> PreparedFile:
+def _write_kind(
+    run_dir: Path, kind: str, rows: list[Row], report: DataReport, model: str, seed: int
+) -> PreparedFile:
     """One kind as data/KIND.jsonl, with a part held out for its own loss where it is not prompts."""
     evaluation: list[Row] = []
     if kind != "prompts" and len(rows) >= 20:
@@ -163,16 +169,29 @@ def _write_kind(run_dir: Path, kind: str, rows: list[Row], report: DataReport, s
     _write(run_dir / "data" / f"{kind}.jsonl", rows)
     if evaluation:
         _write(run_dir / "data" / f"{kind}.eval.jsonl", evaluation)
+    ratio = tokens_per_char(model, (text for row in rows for text in _texts(row)))
+    totals, prompts = [_chars(row) for row in rows], [_length(row.get("prompt")) for row in rows]
     return PreparedFile(
         train=f"data/{kind}.jsonl",
         eval=f"data/{kind}.eval.jsonl" if evaluation else None,
         rows=len(rows),
         eval_rows=len(evaluation),
         conversational=bool(report.conversational),
-        max_chars=max(_chars(row) for row in rows),
-        max_prompt_chars=max(_length(row.get("prompt")) for row in rows),
+        max_tokens=math.ceil(max(totals) * ratio) + END_TOKENS,
+        mean_tokens=math.ceil(sum(totals) / len(rows) * ratio) + END_TOKENS,
+        max_prompt_tokens=math.ceil(max(prompts) * ratio),
+        mean_prompt_tokens=math.ceil(sum(prompts) / len(rows) * ratio),
         gold=report.gold,
     )
+
+
+def _texts(row: Row) -> Iterator[str]:
+    """The texts of a row."""
+    for value in row.values():
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            yield from (str(m.get("content") or "") for m in value if isinstance(m, dict))
 
 
 def _chars(row: Row) -> int:
@@ -198,19 +217,9 @@ def _write(path: Path, rows: list[Row]) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def tokens_for(chars: int) -> int:
-    """Tokens that `chars` characters need at most, as a multiple of 64."""
-    return max(64, -(-int(chars / CHARS_PER_TOKEN) // 64) * 64)
-
-
 def has_chat_template(model: str) -> bool:
     """Whether a model has a chat template: from its files or the local cache, else from its name."""
-    folders = [Path(model)]
-    cache = (
-        Path.home() / ".cache" / "huggingface" / "hub" / f"models--{model.replace('/', '--')}" / "snapshots"
-    )
-    folders += list(cache.glob("*")) if "/" in model else []
-    for folder in folders:
+    for folder in model_folders(model):
         if (folder / "tokenizer_config.json").exists():
             if any((folder / name).exists() for name in ("chat_template.jinja", "chat_template.json")):
                 return True

@@ -204,8 +204,9 @@ def _failure(folder: Path, code: int) -> str:
         else []
     )
     told = [line for line in lines if line.startswith("error: ")]
-    if code == 1 and told:
-        return told[-1].removeprefix("error: ")
+    if code > 0 and told:
+        message = told[-1].removeprefix("error: ")
+        return message if code == 1 else f"{message}\nIts log: {folder / stages.LOG}"
     if code == -signal.SIGKILL:
         cause = "it was killed (SIGKILL: out of memory, or kill -9)"
     elif code < 0:
@@ -225,7 +226,13 @@ def _size(path: Path) -> int:
 @contextlib.contextmanager
 def _locked(run_dir: Path) -> Iterator[None]:
     """Hold the folder's lock, so that two runs cannot train into the same files."""
-    with (run_dir / ".lock").open("w") as lock:
+    try:
+        opened = (run_dir / ".lock").open("w")
+    except OSError as error:
+        raise BadInput(
+            f"{run_dir} cannot be written to ({error.strerror}); a run writes into its folder"
+        ) from None
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

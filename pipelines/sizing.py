@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from pipelines.sizing_calibration import Calibration, calibrate, calibrated_speed
 from pipelines.sizing_fit import Change, FitResult, fit_stage, smallest_hardware, valid_groups
-from pipelines.sizing_stage import WORKLOADS, Assumption, StageRequest, StageSize, Verdict, size_stage
+from pipelines.sizing_request import WORKLOADS, StageRequest
+from pipelines.sizing_stage import Assumption, StageSize, Verdict, size_stage
+from pipelines.sizing_trace import Trace, trace_stage
 
 __all__ = [
     "WORKLOADS",
     "Assumption",
+    "Calibration",
     "Change",
     "FitResult",
     "StageRequest",
     "StageSize",
+    "Trace",
     "Verdict",
+    "calibrate",
+    "calibrated_speed",
     "fit_stage",
     "size_stage",
     "smallest_hardware",
+    "trace_stage",
     "valid_groups",
 ]

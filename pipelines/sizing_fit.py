@@ -7,7 +7,6 @@ taken back, the dearest first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 from estimators.errors import DoesNotFit
@@ -15,7 +14,8 @@ from estimators.gpus import known_gpus, price_of
 from estimators.hardware import Hardware, hardware_from_name
 from estimators.record import Record
 from estimators.units import gib
-from pipelines.sizing_stage import WORKLOADS, StageRequest, StageSize, size_stage
+from pipelines.sizing_request import WORKLOADS, StageRequest, whole_groups
+from pipelines.sizing_stage import StageSize, size_stage
 
 
 class Change(Record):
@@ -70,21 +70,23 @@ def valid_groups(request: StageRequest, hardware: Hardware) -> tuple[StageReques
     if WORKLOADS[request.method].rollouts == "none":
         return request, ()
     gpus = request.num_gpus or max(len(hardware.devices), 1)
-    sampled = request.micro_batch * gpus * (request.steps_per_generation or request.gradient_accumulation)
-    if sampled % request.num_generations == 0:
+    factor = whole_groups(request, gpus)
+    if factor == 1:
         return request, ()
-    unit = request.micro_batch * gpus
-    needed = request.num_generations // math.gcd(request.num_generations, unit)
-    accumulation = -(-request.gradient_accumulation // needed) * needed
+    accumulation = request.gradient_accumulation * factor
     change = Change(
         what="gradient_accumulation",
         from_value=str(request.gradient_accumulation),
         to_value=str(accumulation),
         saves_bytes=0,
-        gives_up=f"larger effective batch: {unit} × {request.gradient_accumulation} completions are no whole "
-        f"number of groups of {request.num_generations}",
+        gives_up=f"a larger effective batch: {request.micro_batch * gpus * request.gradient_accumulation} "
+        f"completions are no whole number of groups of {request.num_generations}",
     )
-    update = {"gradient_accumulation": accumulation, "steps_per_generation": None}
+    generation = request.steps_per_generation
+    update = {
+        "gradient_accumulation": accumulation,
+        "steps_per_generation": generation * factor if generation else None,
+    }
     return request.model_copy(update=update), (change,)
 
 

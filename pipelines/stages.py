@@ -19,6 +19,8 @@ DONE = "done.json"
 LOG = "log.txt"
 EVENTS = "events.jsonl"
 MODEL = "model"
+PROBE = "probe"
+"""The method of a stage that trains nothing."""
 
 
 class Lora(Record):
@@ -141,14 +143,21 @@ def read_stage(folder: Path) -> StageConfig:
 
 
 def read_result(folder: Path) -> StageResult | None:
-    """The result of a finished stage, or None."""
+    """The result of a finished stage, or None where it is not finished or its model is gone."""
     path = folder / DONE
-    if not path.exists():
+    if not path.exists() or not _has_model(folder):
         return None
     try:
         return validate(StageResult, json.loads(read_text(path)), str(path))
     except json.JSONDecodeError:
         return None
+
+
+def _has_model(folder: Path) -> bool:
+    """Whether a stage's model is there; a probe makes none."""
+    if read_stage(folder).method == PROBE:
+        return True
+    return any((folder / MODEL / name).exists() for name in ("config.json", "adapter_config.json"))
 
 
 def write_result(folder: Path, result: StageResult) -> None:

@@ -38,6 +38,7 @@ from pipelines.runs import (
 
 EXPERIMENT = "advisor"
 SYNC_SECONDS = 1.0
+MAX_TAG = 5000
 MAX_METRICS = 1000
 """MLflow takes at most so many metrics in one batch."""
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
@@ -109,9 +110,20 @@ class Sync:
         self.client: Any = mlflow.MlflowClient(tracking_uri=uri)
         self.entities: Any = mlflow.entities
         known = read_tracking(run_dir)
-        if known is None or known.uri != uri:
+        if known is None or known.uri != uri or not self._is_there(known, mlflow.exceptions.MlflowException):
             known = TrackingState(uri=uri)
         self.state: TrackingState = known.model_copy(update={"complete": False, "error": None})
+
+    def _is_there(self, known: TrackingState, not_found: type[Exception]) -> bool:
+        """Whether the store still holds the parent run: a store that was removed is filled again."""
+        if known.parent_run_id is None:
+            return False
+        try:
+            return bool(self.client.get_run(known.parent_run_id).info.lifecycle_stage == "active")
+        except not_found as error:
+            if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST":
+                return False
+            raise
 
     def save(self, **changes: Any) -> None:
         """Change the state and write it."""
@@ -139,6 +151,9 @@ class Sync:
             if (self.run_dir / name).exists():
                 self.client.log_artifact(parent, str(self.run_dir / name))
         self._log_summary(parent, run)
+        if (self.run_dir / REPORT_TEXT).exists():  # MLflow shows it as the run's description
+            text = (self.run_dir / REPORT_TEXT).read_text(encoding="utf-8")
+            self.client.set_tag(parent, "mlflow.note.content", text[:MAX_TAG])
         self.client.set_terminated(parent, status=STATUS.get(run.status, "FAILED"))
         self.save(complete=run.status == "finished", error=None)
 

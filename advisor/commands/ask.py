@@ -15,7 +15,7 @@ app = new_app()
 
 @app.command()
 def ask(
-    out: Annotated[Path, typer.Option("--output", "-o", help="Where the answers are kept.")] = Path(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where the answers are kept.")] = Path(
         "answers.yaml"
     ),
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,

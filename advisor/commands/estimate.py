@@ -16,7 +16,7 @@ from estimators.units import duration, gib
 
 if TYPE_CHECKING:
     from estimators.hardware import Hardware
-    from pipelines.sizing import StageRequest, StageSize
+    from pipelines.sizing import StageRequest, StageSize, Trace
 
 app = new_app()
 
@@ -33,6 +33,8 @@ def estimate(
     max_length: int | None = typer.Option(None, help="Tokens of prompt and completion."),
     max_prompt_length: int | None = typer.Option(None),
     max_completion_length: int | None = typer.Option(None),
+    mean_length: int | None = typer.Option(None, help="Mean tokens of a row, for time."),
+    mean_completion_length: int | None = typer.Option(None),
     micro_batch: int | None = typer.Option(None, help="per_device_train_batch_size."),
     num_generations: int | None = typer.Option(None),
     gradient_checkpointing: bool | None = typer.Option(
@@ -57,13 +59,17 @@ def estimate(
     vllm_enable_sleep_mode: bool | None = typer.Option(None, "--vllm-enable-sleep-mode"),
     rows: str | None = typer.Option(None, "--from", help="JSON lines of these keys; one answer a line."),
     fit: bool = typer.Option(False, "--fit", help="Find the cheapest changes that make it fit."),
+    trace: bool = typer.Option(False, "--trace", help="Run the real step on fake tensors (10 to 20 s)."),
+    measure: bool = typer.Option(
+        False, "--calibrate", help="Train some seconds to learn this machine's speed."
+    ),
     as_json: bool = typer.Option(False, "--json", help="One JSON document on stdout."),
 ) -> None:
     """Memory per GPU, time and cost of one training stage. Exit code 1 where it does not fit."""
     given = {
         key: value
         for key, value in locals().items()
-        if value is not None and key not in ("rows", "fit", "as_json")
+        if value is not None and key not in ("rows", "fit", "trace", "measure", "as_json")
     }
     if rows is not None:
         raise typer.Exit(_many(Path(rows), given))
@@ -73,15 +79,24 @@ def estimate(
 
     request = _request(given, "estimate")
     hardware = read_hardware()
+    if measure:
+        _calibrate(request, hardware)
     if fit:
         raise typer.Exit(_fit(request, hardware, as_json))
-    from pipelines.sizing import size_stage
+    from pipelines.sizing import calibrated_speed, size_stage, trace_stage
 
-    size = size_stage(request, hardware)
+    traced = None
+    if trace:
+        size, traced = trace_stage(request, hardware)
+    else:
+        size = size_stage(request, hardware, calibrated_speed(request, hardware))
     if as_json:
-        typer.echo(json.dumps(size.model_dump()))
+        answer = size.model_dump() | ({"trace": traced.model_dump()} if traced else {})
+        typer.echo(json.dumps(answer))
     else:
         _show(request, size)
+        if traced:
+            _show_trace(traced)
     raise typer.Exit(1 if size.verdict == "does-not-fit" else 0)
 
 
@@ -142,6 +157,27 @@ def _fit(request: StageRequest, hardware: Hardware, as_json: bool) -> int:
         typer.echo(f"    gives up {change.gives_up}")
     _show(result.request, result.size)
     return 0
+
+
+def _calibrate(request: StageRequest, hardware: Hardware) -> None:
+    """Measures this machine and says what was found, on stderr."""
+    from pipelines.sizing import calibrate
+
+    typer.echo("calibrating: two short trainings on this machine …", err=True)
+    found = calibrate(request, hardware)
+    typer.echo(
+        f"{found.device}: {found.flops / 1e9:.3g} GFLOP/s in training, {found.step_seconds * 1e3:.0f} ms per "
+        f"step beside the model, {found.start_seconds:.0f} s to start",
+        err=True,
+    )
+
+
+def _show_trace(traced: Trace) -> None:
+    ratio = traced.closed_form_bytes / traced.allocated_bytes
+    typer.echo(f"Traced in {traced.seconds:.0f} s: {gib(traced.allocated_bytes)} allocated at the peak")
+    typer.echo(f"  closed form of the same step: {gib(traced.closed_form_bytes)} ({ratio:.3f} of it)")
+    for part in traced.composed:
+        typer.echo(f"  not traced: {part}")
 
 
 SENTENCES = {

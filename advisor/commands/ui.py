@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -37,14 +39,31 @@ def ui(
         raise BadInput(f"there is no tracking store at {uri} yet; run something first: advisor quickstart")
     port = _free_port(port)
     process = _start(uri, port)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         _wait(process, port)
         typer.echo(f"MLflow's page: {run_page(port, tracking)}")
         typer.echo("Ctrl-C ends it.", err=True)
         process.wait()
+    except KeyboardInterrupt:
+        typer.echo("\nMLflow's page is closed.", err=True)
     finally:
-        process.terminate()
-        process.wait(10)
+        _end(process)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the server with its workers, which a signal to it alone would leave behind."""
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sent)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+            if sent == signal.SIGKILL:
+                return
 
 
 def run_page(port: int, tracking: object) -> str:
@@ -66,7 +85,13 @@ def _start(uri: str, port: int) -> subprocess.Popen[bytes]:
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:

@@ -11,11 +11,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 from pipelines.datasets.errors import DataError
 
-CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 1.0
 PATTERNS = [
     f"*.{suffix}{packed}"
     for suffix in ("jsonl", "ndjson", "json", "csv", "tsv", "parquet", "arrow")
@@ -25,12 +28,20 @@ PATTERNS = [
 
 def fetch(name: str) -> Path:
     """The folder of `name`'s data files, from the hub or from its cache; raises DataError with the remedy."""
+    reachable = not _offline() and _answers(name)
+    if not reachable and not _cache_of(name).is_dir():
+        raise DataError(
+            "no such file or folder, and the hub cannot be reached",
+            file=name,
+            remedy="give a path, or fetch the dataset on a machine with a network and copy its files",
+        )
     done = subprocess.run(
         [sys.executable, "-m", "pipelines.datasets.hub", name],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         check=False,
         text=True,
+        env=os.environ if reachable else {**os.environ, "HF_HUB_OFFLINE": "1"},
     )
     try:
         answer = json.loads(done.stdout.strip().splitlines()[-1])
@@ -39,6 +50,42 @@ def fetch(name: str) -> Path:
     if "path" in answer:
         return Path(answer["path"])
     raise DataError(answer["error"], file=name, remedy=answer.get("remedy"))
+
+
+def _offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+
+
+def _cache_of(name: str) -> Path:
+    """Where the hub's client keeps a dataset."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    return cache / f"datasets--{name.replace('/', '--')}"
+
+
+def _answers(name: str) -> bool:
+    """Does the hub answer for this name within a second, whatever it says?
+
+    A thread asks, since looking up the host's address can hang beyond any time limit of the request.
+    """
+    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    found: list[bool] = []
+
+    def ask() -> None:
+        try:
+            with urllib.request.urlopen(f"{endpoint}/api/datasets/{name}", timeout=ANSWER_SECONDS):
+                found.append(True)
+        except urllib.error.HTTPError as error:
+            with error:
+                # the hub itself says why it refuses; a proxy that lets nothing through says only that it does
+                found.append(error.headers.get("X-Error-Code") is not None or error.code in (401, 404))
+        except (OSError, ValueError):
+            found.append(False)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    return found == [True]
 
 
 def _fetch(name: str) -> dict[str, str]:
@@ -52,26 +99,23 @@ def _fetch(name: str) -> dict[str, str]:
         RepositoryNotFoundError,
     )
 
-    offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
-    reachable = False
-    if not offline:
-        try:
-            HfApi().dataset_info(name, timeout=CONNECT_SECONDS)
-            reachable = True
-        except GatedRepoError:
-            return {
-                "error": "this dataset is gated",
-                "remedy": f"accept its terms on the hub, then set HF_TOKEN ({name})",
-            }
-        except RepositoryNotFoundError:
-            return {"error": "no such file, folder or dataset on the hub", "remedy": "check the name"}
-        except HFValidationError as error:
-            return {"error": f"not a dataset's name ({error})", "remedy": "give a file, a folder or org/name"}
-        except Exception:  # no network, in the many ways that a client can say it
-            reachable = False
+    try:
+        if not _offline():
+            HfApi().dataset_info(name)
+    except GatedRepoError:
+        return {"error": "this dataset is gated", "remedy": "accept its terms on the hub, then set HF_TOKEN"}
+    except RepositoryNotFoundError:
+        return {"error": "no such file, folder or dataset on the hub", "remedy": "check the name"}
+    except HFValidationError:
+        return {"error": "not the name of a dataset", "remedy": "give a file, a folder or org/name"}
+    except Exception as error:  # the hub's trouble, in the many ways that a client can say it
+        return {
+            "error": f"the hub does not answer ({type(error).__name__})",
+            "remedy": "try again, or give a path",
+        }
     try:
         path = snapshot_download(
-            name, repo_type="dataset", allow_patterns=PATTERNS, local_files_only=not reachable
+            name, repo_type="dataset", allow_patterns=PATTERNS, local_files_only=_offline()
         )
     except LocalEntryNotFoundError:
         return {

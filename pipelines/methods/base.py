@@ -36,6 +36,8 @@ class Method(Record):
     effective_batch: int
     """Examples (sequences, pairs, or completions) per optimizer step."""
     epochs: float
+    min_steps: int = 1
+    """Steps at least, however few rows there are: prompts are sampled again."""
     max_steps: int
     """Steps at most, however many rows there are."""
     settings: dict[str, Setting]

@@ -18,6 +18,7 @@ GRPO = Method(
     learning_rate_why="the paper's 1e-6 for full tuning, ten times that for an adapter",
     effective_batch=256,
     epochs=1,
+    min_steps=100,
     max_steps=300,
     settings={
         "loss_type": Setting(
@@ -41,6 +42,7 @@ DAPO = GRPO.variant(
         "loss_type": Setting(
             value="dapo", why="token-level loss: long chains count by their tokens (section 3.3)"
         ),
+        "epsilon": Setting(value=0.2, why="the lower bound of the clip range stays"),
         "epsilon_high": Setting(
             value=0.28, why="clip-higher: room for unlikely tokens to grow (section 3.1)"
         ),

@@ -17,6 +17,5 @@ SFT = Method(
     settings={
         "lr_scheduler_type": Setting(value="cosine", why="decays to zero by the end of the stage"),
         "warmup_steps": Setting(value=0.03, why="share of the steps; AdamW's moments are empty at first"),
-        "weight_decay": Setting(value=0.0, why="TRL's default for fine-tuning, said here so that it is seen"),
     },
 )

@@ -47,7 +47,8 @@ class GroupTrainer(GRPOTrainer):
     Args:
         num_task_rewards: the first so many of `reward_funcs` are the task; the rest is shaping.
         dynamic_sampling: its bounds; None for plain GRPO.
-        patience: so many optimizer steps in a row without any signal end the training.
+        patience: so many optimizer steps in a row without any signal end the training; None is 3 under
+            dynamic sampling, where each has looked at many groups, and 10 without.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class GroupTrainer(GRPOTrainer):
         *args: Any,
         num_task_rewards: int = 1,
         dynamic_sampling: DynamicSampling | None = None,
-        patience: int = 10,
+        patience: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -69,7 +70,7 @@ class GroupTrainer(GRPOTrainer):
         self._window_groups = 0
         if dynamic_sampling is not None:
             self._check_dynamic_sampling()
-        self.add_callback(SignalGuard(self, patience))
+        self.add_callback(SignalGuard(self, patience or (10 if dynamic_sampling is None else 3)))
 
     def _check_dynamic_sampling(self) -> None:
         """Refuse what a part-filled batch would normalise wrongly."""

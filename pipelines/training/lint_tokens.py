@@ -1,8 +1,10 @@
 """What a model's tokenizer and chat template make of training rows; no weights are loaded.
 
-`python -m pipelines.training.lint_tokens` reads a JSON list of requests on stdin (`token_lint.LintRequest`) and
-prints a list of answers: {"tokens": TokenLint, "findings": [Finding]} or {"error", "remedy"}. Rows are rendered and masked as TRL's SFTTrainer does it (trl/trainer/sft_trainer.py,
-`tokenize_fn`): the prompt with a generation prompt, the row as a whole, the labels where they diverge.
+`python -m pipelines.training.lint_tokens` reads a JSON list of requests on stdin
+(`token_lint.LintRequest`) and prints a list of answers: {"tokens": TokenLint, "findings": [Finding]} or
+{"error", "remedy"}. Rows are rendered and masked as TRL's SFTTrainer does it
+(trl/trainer/sft_trainer.py, `tokenize_fn`): the prompt with a generation prompt, the row as a whole, the
+labels where they diverge.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import torch
 import transformers
 from datasets import Dataset
 from datasets import disable_progress_bars as disable_dataset_bars
-from transformers import TrainerCallback, set_seed
+from transformers import PrinterCallback, TrainerCallback, set_seed
 from trl.rewards import get_soft_overlong_punishment
 
 from estimators.errors import AdvisorError, BadInput
@@ -35,6 +35,7 @@ from pipelines.rewards import load_reward
 from pipelines.stages import PassRates, StageConfig, StageResult
 from pipelines.training.callbacks import CompleteMark, EventCallback, newest_checkpoint
 from pipelines.training.evaluation import evaluate_policy, text_of
+from pipelines.training.guarded_reward import GuardedReward
 from pipelines.training.models import load_finished, load_policy, load_tokenizer, save_policy
 
 A = TypeVar("A")
@@ -79,7 +80,9 @@ class Stage:
 
     def task_reward(self) -> Callable[..., list[float | None]] | None:
         """The task's own reward, unshaped."""
-        return load_reward(self.config.reward, self.run_dir) if self.config.reward else None
+        if self.config.reward is None:
+            return None
+        return GuardedReward(load_reward(self.config.reward, self.run_dir), self.config.reward)
 
     def reward_functions(self) -> list[Any]:
         """The task's reward first, then the shaping ones."""
@@ -205,14 +208,28 @@ def _guarded(folder: Path, work: Callable[[Stage], None]) -> int:
     except AdvisorError as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED if error.exit_code == EXIT_FAILED else EXIT_BAD_INPUT
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        traceback.print_exc()  # to the log; the user is shown the last line
+        sys.stderr.write(f"error: {_in_one_line(error)}\n")
         return EXIT_FAILED
+
+
+def _in_one_line(error: Exception) -> str:
+    """What happened and where, for a user; running out of GPU memory comes with its remedy."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return (
+            "the GPU ran out of memory; in the stage's config.yaml halve per_device_train_batch_size and "
+            "double gradient_accumulation_steps, or set gradient_checkpointing: true"
+        )
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    what = " ".join(str(error).split())[:500]
+    return f"{type(error).__name__}: {what} ({frame.filename}:{frame.lineno})"
 
 
 def _train(stage: Stage, trainer: Any) -> None:
     """Train or resume, evaluate, save, and mark the stage as finished."""
     stage.event_callback.trainer = trainer
+    trainer.remove_callback(PrinterCallback)  # the event log has it
     checkpoint = newest_checkpoint(stage.folder)
     if checkpoint is not None:
         stage.events.write("note", text=f"resumed from {checkpoint.name}")

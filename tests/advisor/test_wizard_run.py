@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advisor.questions import SIX
+from advisor.questions import BUDGET, DATA, EVAL, MODEL, SIX, TASK
 
 Start = Callable[..., Any]
 
@@ -52,6 +52,24 @@ def test_the_plan_is_shown_and_no_starts_nothing(terminal: Start, answered: Path
     assert "not started; `advisor run run` starts it" in screen.seen
     assert (answered / "run" / "plan.yaml").exists()
     assert not (answered / "run" / "run.json").exists()
+
+
+def test_what_the_wizard_saved_plans_the_same_without_a_terminal(
+    terminal: Start, advisor: Callable[..., Any], answered: Path
+) -> None:
+    screen = terminal()
+    screen.answer("answers.yaml holds answers of an earlier time", "\x1b[A")  # all questions again
+    for question in SIX:
+        screen.answer(question.asks, "")
+    for question in (TASK, MODEL, DATA["preferences"], EVAL, *BUDGET.values()):
+        screen.answer(f"? {question.asks}", "")
+    screen.answer(FOLDER, "")
+    screen.expect(CONFIRM)
+    screen.type("n")
+    assert screen.end() == 0
+    advisor("plan", "answers.yaml", "-o", "again")
+    first, second = ((answered / name / "01-dpo" / "config.yaml").read_text() for name in ("run", "again"))
+    assert first == second
 
 
 def test_ctrl_c_at_yes_or_no_keeps_the_plan_and_the_next_call_offers_it(

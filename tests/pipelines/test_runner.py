@@ -200,4 +200,6 @@ def test_an_exception_in_the_reward_stops_the_stage_and_is_shown(small_run, advi
     )
     done = advisor("run", "run", check=3)
     assert "ZeroDivisionError" in done.stderr
+    assert "reward.py:2" in done.stderr
+    assert "on the completion" in done.stderr
     assert "advisor run run" in done.stderr

@@ -1,0 +1,204 @@
+"""How fast this machine really is: measured once by `advisor estimate --calibrate`, then read by every
+estimate.
+
+Two trainings of a few steps with different numbers of tokens separate what every step costs from what every
+token costs; two generations separate a token's launches from its arithmetic. The result is kept in the user's
+cache and used for models of a similar size on the same device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from estimators.adapters import target_names
+from estimators.counting import cache_folder
+from estimators.errors import BadInput
+from estimators.hardware import Hardware
+from estimators.models import find_config, find_shape
+from estimators.record import Record, validate, write_atomic
+from estimators.throughput import Speed, train_flops_per_token, width_factor
+from pipelines.sizing_request import StageRequest
+from pipelines.sizing_stage import Resolved
+
+TIMEOUT_SECONDS = 900
+SIMILAR = 4.0
+"""A calibration speaks for models up to this factor larger or smaller."""
+LOW, HIGH = 0.87, 1.15
+"""The range that is left after a calibration: what repeated runs of the quickstart differed by."""
+
+
+class Calibration(Record):
+    """What one calibration measured."""
+
+    device: str
+    params: int
+    tuning: str
+    date: str
+    step_seconds: float
+    """Seconds per optimizer step, whatever its tokens."""
+    flops: float
+    """FLOP/s of training, at this model's width."""
+    decode_layer_seconds: float | None
+    """Seconds per layer and generated token, whatever the number of sequences."""
+    decode_flops: float | None
+    start_seconds: float
+    """From the start of a process to its first step."""
+
+
+def calibration_file() -> Path:
+    return cache_folder() / "calibration.json"
+
+
+def device_name(hardware: Hardware) -> str:
+    """What a calibration is filed under."""
+    if hardware.kind == "gpu":
+        return hardware.devices[0].name
+    return f"CPU, {hardware.cpu_cores} cores"
+
+
+def read_calibrations(path: Path | None = None) -> list[Calibration]:
+    """The kept calibrations; none where the file is missing. BadInput where it is damaged."""
+    path = path or calibration_file()
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: not readable ({error}); remove it and calibrate again") from None
+    if not isinstance(rows, list):
+        raise BadInput(f"{path}: a list of calibrations is expected; remove it and calibrate again")
+    return [validate(Calibration, row, str(path)) for row in rows]
+
+
+def calibrated_speed(
+    request: StageRequest, hardware: Hardware, calibrations: Sequence[Calibration] | None = None
+) -> Speed | None:
+    """The measured speed for this request on this hardware, or None where nothing similar was measured.
+
+    Pass it to `size_stage` as `speed`.
+    """
+    known = read_calibrations() if calibrations is None else calibrations
+    if not known or request.gpu:
+        return None
+    shape = find_shape(request.model)
+    device = device_name(hardware)
+    similar = [
+        one
+        for one in known
+        if one.device == device and 1 / SIMILAR <= one.params / max(shape.params, 1) <= SIMILAR
+    ]
+    if not similar:
+        return None
+    best = min(similar, key=lambda one: (one.tuning != request.tuning, abs(one.params - shape.params)))
+    on_gpu = hardware.kind == "gpu"
+    wide = best.flops / width_factor(shape, on_gpu)
+    return Speed(
+        flops=wide,
+        bandwidth=1e13,
+        layer_seconds=0.0,
+        decode_layer_seconds=best.decode_layer_seconds or (0.8e-3 if on_gpu else 0.6e-3),
+        decode_flops=best.decode_flops or wide,
+        step_seconds=best.step_seconds,
+        start_seconds=best.start_seconds,
+        low=LOW,
+        high=HIGH,
+        source=f"measured on this machine on {best.date}, {best.params / 1e6:.3g} M parameters",
+    )
+
+
+def calibrate(request: StageRequest, hardware: Hardware) -> Calibration:
+    """Trains and generates for some seconds on this machine, and keeps what was measured."""
+    if request.gpu:
+        raise BadInput("--calibrate measures this machine; leave --gpu out")
+    resolved = Resolved(request, hardware)
+    setup, shape = resolved.mean_setup(), resolved.shape
+    if setup.tuning == "qlora":
+        raise BadInput("--calibrate trains without bitsandbytes; use --tuning lora")
+    samples = resolved.workload.rollouts != "none" or request.eval_completions > 0
+    new_tokens = min(64, setup.completion_length if resolved.workload.rollouts != "none" else 64)
+    config, _ = find_config(request.model)
+    small = max(1, setup.micro_batch // 4)
+    answer = _run_worker(
+        {
+            "config": config,
+            "tuning": setup.tuning,
+            "lora_rank": setup.lora_rank,
+            "lora_modules": target_names(shape, setup.lora_targets),
+            "weights_dtype": setup.weights_dtype,
+            "autocast": setup.autocast,
+            "gradient_checkpointing": setup.gradient_checkpointing,
+            "optimizer": setup.optimizer,
+            "micro_batches": [small, max(4 * small, setup.micro_batch)],
+            "length": max(2, setup.length),
+            "prompt": setup.prompt_length,
+            "new_tokens": new_tokens if samples else 0,
+            "sequences": min(64, max(8, setup.generation_batch)),
+        }
+    )
+    found = _fit(answer, resolved, hardware)
+    others = [
+        one
+        for one in read_calibrations()
+        if (one.device, one.params, one.tuning) != (found.device, found.params, found.tuning)
+    ]
+    kept = [one.model_dump() for one in [*others, found]]
+    write_atomic(calibration_file(), json.dumps(kept, indent=1) + "\n")
+    return found
+
+
+def _fit(answer: dict[str, Any], resolved: Resolved, hardware: Hardware) -> Calibration:
+    """Seconds per step and FLOP/s from two measured steps: seconds = step + tokens × FLOPs per token /
+    FLOP/s."""
+    setup, shape = resolved.mean_setup(), resolved.shape
+    small, large = answer["small"], answer["large"]
+    per_token = (large["seconds"] - small["seconds"]) / (large["tokens"] - small["tokens"])
+    per_token = max(per_token, 0.05 * large["seconds"] / large["tokens"])
+    step = max(0.0, small["seconds"] - per_token * small["tokens"])
+    decode_layer = decode_flops = None
+    if "many" in answer:
+        one, many = answer["one"], answer["many"]
+        slope = (many["token_seconds"] - one["token_seconds"]) / max(1, many["sequences"] - one["sequences"])
+        slope = max(slope, 1e-3 * one["token_seconds"])
+        decode_layer = max(0.0, one["token_seconds"] - slope) / max(1, shape.num_layers)
+        decode_flops = 2.0 * shape.active_params / slope
+    return Calibration(
+        device=device_name(hardware),
+        params=shape.params,
+        tuning=setup.tuning,
+        date=datetime.now(UTC).date().isoformat(),
+        step_seconds=step,
+        flops=train_flops_per_token(shape, setup) / per_token,
+        decode_layer_seconds=decode_layer,
+        decode_flops=decode_flops,
+        start_seconds=answer["import_seconds"] + answer["ready_seconds"],
+    )
+
+
+def _run_worker(request: dict[str, Any]) -> dict[str, Any]:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pipelines.training.calibrate_worker"],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            env=environment,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise BadInput(
+            f"the calibration took more than {TIMEOUT_SECONDS} s; try a smaller micro-batch"
+        ) from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise BadInput(f"the calibration did not run: {last}")
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer

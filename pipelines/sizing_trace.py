@@ -1,0 +1,174 @@
+"""The peak of the real training code, run on fake tensors in a process of its own: `advisor estimate
+--trace`.
+
+What cannot run on fake tensors (bitsandbytes, vLLM, several GPUs) is composed: the closed form of what is
+asked, plus what the trace of the nearest thing that can be traced differs from its closed form.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+from estimators.adapters import target_names
+from estimators.errors import BadInput
+from estimators.hardware import Hardware
+from estimators.memory import phase_bytes
+from estimators.models import find_config
+from estimators.record import Record
+from estimators.shapes import ModelShape
+from estimators.workload import Setup, Workload
+from pipelines.sizing_request import StageRequest
+from pipelines.sizing_stage import Resolved, StageSize, size_stage
+
+TIMEOUT_SECONDS = 300
+
+
+class Trace(Record):
+    """Allocated bytes of one traced step."""
+
+    allocated_bytes: int
+    closed_form_bytes: int
+    """What the closed form says of the same step."""
+    phases: dict[str, int]
+    composed: tuple[str, ...]
+    """What could not be traced and comes from the closed form."""
+    seconds: float
+    """How long the trace took."""
+
+
+def traceable(workload: Workload, setup: Setup) -> tuple[Workload, Setup, tuple[str, ...]]:
+    """The nearest thing that runs on fake tensors, and what is left out of it."""
+    left_out: list[str] = []
+    update: dict[str, Any] = {"on_gpu": setup.on_gpu}
+    if setup.tuning == "qlora":
+        left_out.append("4-bit weights (bitsandbytes): traced with the same adapter on unquantised weights")
+        update |= {"tuning": "lora", "kbit_prepared": False}
+    if setup.optimizer not in ("adamw_torch", "adamw_torch_fused", "adamw_torch_foreach"):
+        left_out.append(f"optimizer {setup.optimizer}: traced with fused AdamW")
+        update["optimizer"] = "adamw_torch_fused"
+    if setup.sharding != "none" or setup.num_gpus > 1:
+        left_out.append("sharding: traced on one GPU")
+        update |= {"sharding": "none", "num_gpus": 1}
+    if setup.loss not in ("fused", "full-logits"):
+        left_out.append(f"loss {setup.loss}: traced with the fused loss")
+        update["loss"] = "fused"
+    if workload.rollouts != "none":
+        left_out.append("rollouts: generation and vLLM's share come from the closed form")
+    reference = "none" if workload.reference == "precomputed" else workload.reference
+    return (
+        workload.model_copy(update={"rollouts": "none", "reference": reference}),
+        setup.model_copy(update=update),
+        tuple(left_out),
+    )
+
+
+def worker_request(
+    config: dict[str, Any], shape: ModelShape, workload: Workload, setup: Setup
+) -> dict[str, Any]:
+    """What `pipelines.training.trace_worker` reads."""
+    modules: str | list[str] = "all-linear"
+    if setup.lora_targets != "all-linear":
+        modules = target_names(shape, setup.lora_targets)
+    return {
+        "config": config,
+        "tuning": setup.tuning,
+        "lora_rank": setup.lora_rank,
+        "lora_modules": modules,
+        "weights_dtype": setup.weights_dtype,
+        "adapter_dtype": setup.adapter_dtype,
+        "autocast": setup.autocast,
+        "attention": setup.attention,
+        "gradient_checkpointing": setup.gradient_checkpointing,
+        "gradient_accumulation": setup.gradient_accumulation,
+        "optimizer": setup.optimizer,
+        "loss": setup.loss,
+        "reference": workload.reference,
+        "sequences_per_example": workload.sequences_per_example,
+        "micro_batch": setup.micro_batch,
+        "length": setup.length,
+        "scored_length": setup.length if workload.scores_prompt else setup.completion_length,
+    }
+
+
+def run_worker(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The worker's answers; BadInput where it cannot run at all."""
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pipelines.training.trace_worker"],
+            input=json.dumps(requests),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            env=environment,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"the trace took more than {TIMEOUT_SECONDS} s; leave --trace out") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise BadInput(f"the trace did not run: {last}")
+    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+def trace_stage(request: StageRequest, hardware: Hardware) -> tuple[StageSize, Trace]:
+    """The stage's size with the traced peak in place of the closed form's, and the trace itself."""
+    resolved = Resolved(request, hardware)
+    if not resolved.workload.trains:
+        raise BadInput("--trace runs a training step; the probe only generates")
+    workload, setup, left_out = traceable(resolved.workload, resolved.setup)
+    config, _ = find_config(request.model)
+    began = time.monotonic()
+    answer = run_worker([worker_request(config, resolved.shape, workload, setup)])[0]
+    if "error" in answer:
+        raise BadInput(f"this step cannot be traced ({answer['error']}); leave --trace out")
+    closed = max(phase_bytes(resolved.shape, workload, setup).values())
+    trace = Trace(
+        allocated_bytes=int(answer["peak_bytes"]),
+        closed_form_bytes=closed,
+        phases={name: int(size) for name, size in answer["phases"].items()},
+        composed=left_out,
+        seconds=round(time.monotonic() - began, 1),
+    )
+    return _corrected(size_stage(request, hardware), trace), trace
+
+
+def _corrected(size: StageSize, trace: Trace) -> StageSize:
+    """`size` with the trace's difference to the closed form as a part of its own, and the range moved
+    along."""
+    difference = trace.allocated_bytes - trace.closed_form_bytes
+    components = dict(size.components)
+    if difference >= 0:
+        components["traced beyond the closed form"] = difference
+    else:
+        largest = max(components, key=lambda name: components[name])
+        components[largest] += difference
+    peak = sum(components.values())
+    high = size.high_bytes + difference
+    verdict = "fits" if high <= size.available_bytes else "does-not-fit"
+    if verdict == "does-not-fit" and peak <= size.available_bytes:
+        verdict = "tight"
+    return StageSize.model_validate(
+        {
+            **size.model_dump(),
+            "components": components,
+            "peak_bytes": peak,
+            "low_bytes": min(peak, size.low_bytes + difference),
+            "high_bytes": max(peak, high),
+            "allocated_bytes": size.allocated_bytes + difference,
+            "reserved_bytes": size.reserved_bytes + difference,
+            "headroom_bytes": size.available_bytes - peak,
+            "verdict": verdict,
+        }
+    )

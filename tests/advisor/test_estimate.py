@@ -1,0 +1,160 @@
+"""`advisor estimate` and `advisor gpus` from the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import run_app
+
+A100 = ["--gpu", "A100 80GB"]
+LORA = ["estimate", "--model", "Qwen2.5-7B", "--tuning", "lora"]
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    capsys.readouterr()
+    assert run_app([*arguments, "--json"]) in (0, 1)
+    document: dict[str, object] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_exit_codes_follow_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app([*LORA, *A100]) == 0
+    assert "It fits" in capsys.readouterr().out
+    assert run_app(["estimate", "--model", "Qwen2.5-7B", "--gpu", "T4"]) == 1
+    shown = capsys.readouterr().out
+    assert "It does not fit." in shown
+    assert "Short by" in shown
+
+
+def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, *LORA, *A100)
+    documented = {
+        "peak_bytes",
+        "low_bytes",
+        "high_bytes",
+        "components",
+        "verdict",
+        "headroom_bytes",
+        "seconds",
+    }
+    assert documented | {"usd", "assumptions"} <= set(document)
+    assert document["verdict"] == "fits"
+    components = document["components"]
+    assert isinstance(components, dict)
+    assert sum(components.values()) == document["peak_bytes"]
+    assumptions = document["assumptions"]
+    assert isinstance(assumptions, list)
+    assert set(assumptions[0]) == {"name", "value", "source"}
+
+
+def test_the_screen_has_one_unit_and_its_lines_sum_up(capsys: pytest.CaptureFixture[str]) -> None:
+    run_app([*LORA, *A100])
+    shown = capsys.readouterr().out
+    parts, peak = [], 0.0
+    for line in shown.splitlines():
+        words = line.split()
+        if line.startswith("  ") and "GiB" in words and not line.startswith("  range") and "=" not in words:
+            value = float(words[words.index("GiB") - 1])
+            if words[0] == "peak":
+                peak = value
+            else:
+                parts.append(value)
+    assert sum(parts) == pytest.approx(peak, abs=0.01)
+    assert " GB" not in shown.replace("A100 80GB", "")
+
+
+def test_rows_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(
+        '{"model": "Qwen2.5-7B", "tuning": "lora", "gpu": "A100 80GB"}\n'
+        "\n"
+        '{"model": "Qwen2.5-7B", "methd": "sft"}\n'
+        "{broken\n"
+        '{"model": "Qwen2.5-0.5B", "method": "dpo", "gpu": "T4", "lora_rank": null}\n'
+    )
+    assert run_app(["estimate", "--from", str(rows), "--json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 4
+    assert lines[0]["verdict"] == "fits"
+    assert f"{rows}:3" in lines[1]["error"]
+    assert '"method"' in lines[1]["error"]
+    assert f"{rows}:4" in lines[2]["error"]
+    assert "peak_bytes" in lines[3]
+
+
+def test_many_rows_are_quick(tmp_path: Path) -> None:
+    """10,000 rows in under 10 s of processor time."""
+    rows = tmp_path / "rows.jsonl"
+    with rows.open("w") as handle:
+        for number in range(10_000):
+            row = {"model": "Qwen2.5-7B", "method": ("sft", "dpo", "grpo")[number % 3], "gpu": "A100 80GB"}
+            handle.write(json.dumps({**row, "max_length": 128 + number, "tuning": "lora"}) + "\n")
+    began = time.process_time()
+    assert run_app(["estimate", "--from", str(rows), "--json"]) == 0
+    assert time.process_time() - began < 10
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys\nfrom advisor.cli import run_app\n"
+        f"run_app({[*LORA, *A100, '--json']!r})\n"
+        "heavy = {'torch', 'transformers', 'trl', 'datasets', 'mlflow', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_fit_says_what_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["estimate", "--model", "Qwen2.5-7B", "--gpu", "RTX 4090", "--fit"]) == 0
+    shown = capsys.readouterr().out
+    assert "gives up" in shown
+    assert "saves" in shown
+    assert run_app(["estimate", "--model", "Qwen2.5-72B", "--gpu", "T4", "--fit"]) == 1
+    assert "as asked it fits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        (["estimate"], 1, "--model is missing"),
+        (["estimate", "--model", "Qwen2.5-7B", "--method", "gpro"], 1, '"grpo"'),
+        (["estimate", "--model", "Qwen2.5-7B", "--gpu", "H1000"], 1, "unknown GPU"),
+        (["estimate", "--model", "/no/such/folder"], 1, "/no/such/folder"),
+        (["estimate", "--from", "/no/such/rows.jsonl"], 1, "no such file"),
+        (["estimate", "--model", "Qwen2.5-7B", "--micro-batch", "0"], 1, "micro_batch"),
+        (["estimate", "--model", "Qwen2.5-7B", "--calibrate", "--gpu", "T4"], 1, "leave --gpu out"),
+    ],
+)
+def test_mistakes_are_one_message(
+    arguments: list[str], code: int, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(arguments) == code
+    error = capsys.readouterr().err
+    assert hint in error
+    assert "Traceback" not in error
+    assert len(error.splitlines()) <= 6
+
+
+def test_gpus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    document = answer(capsys, "gpus")
+    assert document["kind"] == "cpu"
+    assert run_app(["gpus"]) == 0
+    assert "CPU" in capsys.readouterr().out
+    assert run_app(["gpus", "--known"]) == 0
+    assert "USD/h" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_trace_of_a_seven_billion_model(capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, *LORA, *A100, "--max-length", "2048", "--trace")
+    trace = document["trace"]
+    assert isinstance(trace, dict)
+    assert trace["allocated_bytes"] == pytest.approx(trace["closed_form_bytes"], rel=0.05)
