@@ -18,6 +18,8 @@ from pipelines.datasets.sources import read_batches
 
 LOOKED_AT = 5_000
 LISTED = 20
+MAX_COMPARED = 8
+"""Of the rows that share a band; where hundreds do, one of the first is as good as another."""
 WORD = re.compile(r"\w+")
 SHINGLE_WORDS = 3
 MIN_WORDS = 12
@@ -97,15 +99,14 @@ def near_pairs(texts: list[str]) -> list[tuple[int, int]]:
         if len(words) < MIN_WORDS or text in seen:
             continue
         seen.add(text)
-        own = frozenset(
-            hash(run) for run in zip(*(words[start:] for start in range(SHINGLE_WORDS)), strict=False)
-        )
+        runs = zip(*(words[start:] for start in range(SHINGLE_WORDS)), strict=False)
+        own = frozenset(map(hash, runs))
         hashes = np.fromiter(own, dtype=np.int64, count=len(own)).view(np.uint64)
         minima = (hashes[:, None] * factors + offsets).min(axis=0)
         keys = [
             (band, minima[band * ROWS_A_BAND : (band + 1) * ROWS_A_BAND].tobytes()) for band in range(BANDS)
         ]
-        candidates = sorted({other for key in keys for other in buckets.get(key, [])[:50]})
+        candidates = sorted({other for key in keys for other in buckets.get(key, [])[:MAX_COMPARED]})
         match = next((c for c in candidates if _jaccard(shingles[c], own) >= SIMILAR), None)
         if match is not None:
             pairs.append((match, index))
