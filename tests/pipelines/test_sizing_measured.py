@@ -73,7 +73,7 @@ def test_steps_measured_with_our_own_script(tmp_path: Path) -> None:
 
 
 HELD_OUT = {
-    # huggingface/peft, method_comparison/MetaMathQA/results, June 2025, NVIDIA L40S, torch 2.7.1: cuda_memory_max.
+    # huggingface/peft, method_comparison/MetaMathQA/results, June 2025, L40S, torch 2.7.1: cuda_memory_max.
     # A hand-written loop without autocast or checkpointing; micro-batch 4, texts cut at 768 tokens.
     "lora--llama-3.2-3B-rank32": ({"tuning": "lora", "lora_rank": 32, "lora_targets": "qv"}, 22_273_851_392),
     "full-finetuning--llama-3.2-3B": ({"tuning": "full", "optimizer": "adamw_torch"}, 37_241_225_216),
