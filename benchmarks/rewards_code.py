@@ -74,8 +74,8 @@ def throughput() -> None:
             ratios.append(slow / fast)
         tests = 3 * ROWS
         print(
-            f"{name}: cold {tests / slow:.0f} tests/s, warm {tests / fast:.0f} tests/s in the last round; ratios "
-            f"{', '.join(f'{r:.1f}' for r in ratios)}; median {statistics.median(ratios):.1f}"
+            f"{name}: cold {tests / slow:.0f} tests/s, warm {tests / fast:.0f} tests/s in the last round; "
+            f"ratios {', '.join(f'{r:.1f}' for r in ratios)}; median {statistics.median(ratios):.1f}"
         )
 
 
@@ -125,7 +125,7 @@ def _resident_kb(pid: int) -> int:
 def leaks(runs: int, mode: str | None) -> None:
     """`runs` sandboxed runs in a row, honest, failing and hostile in turn."""
     POOL.mode = mode
-    fork = "import os\ndef add(a, b):\n    if os.fork() == 0:\n        os.setsid()\n        os.fork()\n    return 0\n"
+    fork = "import os\ndef add(a, b):\n    if os.fork() == 0:\n        os.setsid(), os.fork()\n    return 0\n"
     write = (
         "def add(a, b):\n    open('x', 'w').write('x' * 1000)\n    open('/tmp/y', 'w')\n    return a + b\n"
     )

@@ -10,7 +10,8 @@ from typing import Any
 from pipelines.rewards.text import completion_text, per_completion, warn_once
 
 _NUMBER = re.compile(
-    r"(?<![\w.])[-+−]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d{1,400})(?:\.\d{1,400})?(?:[eE][-+]?\d{1,3}(?!\d))?|"
+    r"(?<![\w.])[-+−]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d{1,400})(?:\.\d{1,400})?"
+    r"(?:[eE][-+]?\d{1,3}(?!\d)|/[1-9]\d{0,100}(?![\d/.]))?|"
     r"(?<![\w.])[-+−]?\.\d{1,400}"
 )
 
@@ -22,7 +23,10 @@ def last_number(text: str) -> Fraction | None:
     found = None
     for found in _NUMBER.finditer(text[-20_000:]):  # noqa: B007
         pass
-    return Fraction(found.group().replace(",", "").replace("−", "-")) if found else None
+    if found is None:
+        return None
+    top, _, bottom = found.group().replace(",", "").replace("−", "-").partition("/")
+    return Fraction(top) / Fraction(bottom or 1)
 
 
 def score(completions: Sequence[Any], answer: Sequence[Any]) -> list[float | None]:

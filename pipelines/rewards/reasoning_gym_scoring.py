@@ -8,11 +8,13 @@ brackets.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines.rewards.text import warn_once
 
 LIMIT_S = 3.0
+MAX_ANSWER_CHARS = 10_000
 EVALUATING = frozenset(
     {
         "string_insertion", "spiral_matrix", "binary_matrix", "n_queens", "simple_integration",
@@ -42,19 +44,31 @@ _CALLABLE = frozenset(
 )
 
 
-def score_answer(source: dict[str, Any], answer: str) -> float | None:
-    """The dataset's own score of `answer`, in [0, 1]; None where the row cannot be scored."""
+def score_answers(sources: Sequence[dict[str, Any] | None], answers: Sequence[str]) -> list[float | None]:
+    """1.0 where the dataset's own verifier gives an answer its full score, else 0.0; None for an unusable
+    row.
+
+    Partial credit is dropped: the package's default pays any text that contains the answer a little.
+    """
     from pipelines.rewards.workers import POOL
 
-    if source["name"] in EVALUATING and not harmless(answer):
-        return 0.0
-    (verdict,) = POOL.run([{"kind": "reasoning_gym", "source": source, "answer": answer}], LIMIT_S)
-    if verdict == "bad gold" or (isinstance(verdict, dict) and "error" in verdict):
-        warn_once(
-            f"gym:{source['name']}", f"reasoning_gym:{source['name']}: a row cannot be scored ({verdict})"
-        )
-        return None
-    return min(1.0, max(0.0, float(verdict))) if isinstance(verdict, int | float) else 0.0
+    rewards: list[float | None] = [None if source is None else 0.0 for source in sources]
+    jobs: list[dict[str, Any]] = []
+    places: list[int] = []
+    for place, (source, answer) in enumerate(zip(sources, answers, strict=True)):
+        if source is None or not answer or len(answer) > MAX_ANSWER_CHARS:
+            continue
+        if source["name"] not in EVALUATING or harmless(answer):
+            jobs.append({"kind": "reasoning_gym", "source": source, "answer": answer})
+            places.append(place)
+    for place, job, verdict in zip(places, jobs, POOL.run(jobs, LIMIT_S), strict=True):
+        name = job["source"]["name"]
+        if verdict == "bad gold" or (isinstance(verdict, dict) and "error" in verdict):
+            warn_once(f"gym:{name}", f"reasoning_gym:{name}: a row cannot be scored ({verdict})")
+            rewards[place] = None
+        else:
+            rewards[place] = 1.0 if isinstance(verdict, int | float) and verdict >= 1.0 else 0.0
+    return rewards
 
 
 def harmless(answer: str) -> bool:

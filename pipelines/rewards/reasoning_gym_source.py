@@ -15,8 +15,6 @@ from estimators.errors import BadInput
 from pipelines.rewards.loading import RewardFunction
 from pipelines.rewards.text import completion_text, per_completion, warn_once
 
-MAX_ANSWER_CHARS = 10_000
-
 
 def make_rows(name: str, size: int, seed: int, **config: Any) -> list[dict[str, Any]]:
     """`size` rows of the dataset `name`: {"prompt": str, "answer": str, "entry": JSON text of the dataset's
@@ -47,8 +45,11 @@ def reward_for(name: str) -> RewardFunction:
     def reasoning_gym_reward(
         completions: Sequence[Any], entry: Sequence[str], **kwargs: Any
     ) -> list[float | None]:
+        from pipelines.rewards.reasoning_gym_scoring import score_answers
+
         entries = per_completion(entry, len(completions), "entry")
-        return [_score(name, completion_text(c), e) for c, e in zip(completions, entries, strict=True)]
+        answers = [answer_in(completion_text(c)) for c in completions]
+        return score_answers([_source(name, e) for e in entries], answers)
 
     reasoning_gym_reward.__name__ = f"reasoning_gym_{name}"
     return reasoning_gym_reward
@@ -74,9 +75,8 @@ def dataset_of(source: dict[str, Any]) -> Any:
     return _dataset(source["name"], int(source["size"]), int(source["seed"]), config)
 
 
-def _score(name: str, text: str, entry: Any) -> float | None:
-    from pipelines.rewards.reasoning_gym_scoring import score_answer
-
+def _source(name: str, entry: Any) -> dict[str, Any] | None:
+    """Where a row comes from; None where its `entry` was not made by `make_rows`."""
     try:
         source = (json.loads(entry) if isinstance(entry, str) else entry)["source"]
         if not {"name", "size", "seed", "config", "index"} <= set(source):
@@ -84,10 +84,7 @@ def _score(name: str, text: str, entry: Any) -> float | None:
     except (ValueError, KeyError, TypeError):
         warn_once(f"reasoning_gym:{name}", f"reasoning_gym:{name}: a row's `entry` was not made by make_rows")
         return None
-    answer = answer_in(text)
-    if not answer or len(answer) > MAX_ANSWER_CHARS:
-        return 0.0
-    return score_answer(source, answer)
+    return dict(source)
 
 
 def _known(name: str) -> None:

@@ -14,6 +14,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+LIBRARIES = {"json_schema": "jsonschema", "reasoning_gym": "reasoning_gym"}
+"""What a kind of job needs, imported when the first such job comes."""
+
+
+def import_for(job: dict[str, Any], answers: Any) -> None:
+    """Import what a job needs, and say so before and after: the parent's clock then starts anew."""
+    name = LIBRARIES.get(job["kind"])
+    if name is not None and name not in sys.modules:
+        answers.write(b'"importing"\n')
+        __import__(name)
+        answers.write(b'"imported"\n')
+
 
 def handle(job: dict[str, Any]) -> Any:
     """The answer to one job."""
@@ -52,6 +64,7 @@ def main() -> None:
     answers.write(b'"ready"\n')
     for line in sys.stdin.buffer:
         job = json.loads(line)
+        import_for(job, answers)
         # the parent's clock ends a hang; this one does where the parent has died meanwhile (default action:
         # die)
         signal.setitimer(signal.ITIMER_REAL, 2 * job["limit_s"] + 1)

@@ -272,9 +272,17 @@ def _number(name: str) -> int:
     ][name]
 
 
-def limit_resources(memory_bytes: int, cpu_s: int, processes: int) -> None:
+def processes_are_counted_here() -> bool:
+    """Whether RLIMIT_NPROC counts this user namespace alone (Linux 5.14), not all threads of the user
+    outside.
+    """
+    major, minor = os.uname().release.split(".")[:2]
+    return (int(major), int("".join(c for c in minor if c.isdigit()) or 0)) >= (5, 14)
+
+
+def limit_resources(memory_bytes: int, cpu_s: int, processes: int | None) -> None:
     """Rlimits of one run: address space, processor time, file size, descriptors, processes, no core."""
-    limits = {
+    limits: dict[str, int | None] = {
         "RLIMIT_AS": memory_bytes,
         "RLIMIT_CPU": cpu_s,
         "RLIMIT_FSIZE": 32 << 20,
@@ -286,6 +294,8 @@ def limit_resources(memory_bytes: int, cpu_s: int, processes: int) -> None:
         "RLIMIT_STACK": 128 << 20,
     }
     for name, value in limits.items():
+        if value is None:
+            continue
         which = getattr(resource, name, None)
         if which is not None:
             hard = resource.getrlimit(which)[1]

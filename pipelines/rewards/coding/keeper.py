@@ -48,6 +48,7 @@ class Keeper:
         self.writable: list[str] = []
         self.ruleset: int | None = None
         self.filter: bytes | None = None
+        self.process_limit: int | None = None
 
     # --- setting up ---
 
@@ -59,7 +60,7 @@ class Keeper:
             raise OSError(22, f"unknown mode {self.mode}")
         jail.prefer_as_oom_victim()
         if self.mode == "landlock":
-            jail.die_with_parent()
+            # not die_with_parent: the parent is whatever thread of the trainer started this keeper
             self.readable = [*self.paths, *jail.DEVICES]
         else:
             if jail.enter_namespaces():
@@ -76,6 +77,7 @@ class Keeper:
             self.proc = jail.own_proc(self.folder)
             jail.mount_tmp(self.folder)
             self.readable = ["/"]
+            self.process_limit = MAX_TREE if jail.processes_are_counted_here() else None
         self.writable = [self.folder, *jail.DEVICES]
         jail.bound_capabilities()
         self.prepare()
@@ -169,6 +171,8 @@ class Keeper:
         from pipelines.rewards.coding import candidate, examiner, jail, syscalls
 
         os.setsid()
+        if self.mode == "landlock":
+            jail.die_with_parent()
         low = 3  # 0, 1 and 2 are /dev/null
         for fd in sorted([channel] if self.ruleset is None else [channel, self.ruleset]):
             os.closerange(low, fd)
@@ -182,7 +186,7 @@ class Keeper:
         data, given = _receive(socket)
         socket.close()
         header = json.loads(data)
-        jail.limit_resources(header["memory"], int(header["cpu"]) + 1, MAX_TREE)
+        jail.limit_resources(header["memory"], int(header["cpu"]) + 1, self.process_limit)
         program = _read_all(given[0])
         if header["role"] == "examiner":
             examiner.main(program, given[2], given[1])

@@ -121,13 +121,15 @@ class Keeper:
             for fd in (program, stdin_r, stdout_w):
                 os.close(fd)
             program = stdin_r = stdout_w = -1
-            stdout, complete = _exchange(stdin_w, stdin, stdout_r, deadline, max_stdout)
+            stdout, end = _exchange(stdin_w, stdin, stdout_r, deadline, max_stdout)
             stdin_w = -1
         finally:
             for fd in (program, stdin_r, stdin_w, stdout_r, stdout_w):
                 if fd >= 0:
                     os.close(fd)
-        report = self.end(max(0.0, deadline - time.monotonic()) if complete else 0.0)
+        report = self.end(max(0.0, deadline - time.monotonic()) if end == "eof" else 0.0)
+        # a program that has ended has printed all it will, even where another process holds its pipe open
+        complete = end == "eof" or (end == "time" and report["status"] is not None)
         return ScriptResult(stdout, complete, report["status"])
 
     def asserts(self, source: bytes, tests: bytes, limit_s: float) -> dict[str, Any]:
@@ -332,10 +334,8 @@ def _readable(descriptor: int, limit_s: float) -> bool:
 
 def _exchange(
     stdin_w: int, stdin: bytes, stdout_r: int, deadline: float, max_stdout: int
-) -> tuple[bytes, bool]:
-    """Feed `stdin`, read until end of file, the deadline or the cap; closes `stdin_w`. (output, whether
-    complete).
-    """
+) -> tuple[bytes, str]:
+    """Feed `stdin`, read until end of file, the deadline or the cap; closes `stdin_w`. Output, and which."""
     os.set_blocking(stdin_w, False)
     poller = select.poll()
     poller.register(stdout_r, select.POLLIN)
@@ -352,15 +352,15 @@ def _exchange(
             left = deadline - time.monotonic()
             events = poller.poll(max(0, int(left * 1000) + 1)) if left > 0 else []
             if not events:
-                return bytes(output), False
+                return bytes(output), "time"
             for descriptor, _ in events:
                 if descriptor == stdout_r:
                     piece = os.read(stdout_r, 65536)
                     if not piece:
-                        return bytes(output), True
+                        return bytes(output), "eof"
                     output += piece
                     if len(output) > max_stdout:
-                        return bytes(output), False
+                        return bytes(output), "cap"
                     continue
                 try:
                     view = view[os.write(stdin_w, view[:65536]) :]

@@ -190,6 +190,20 @@ def test_the_tests_are_not_in_the_candidate_s_memory(mode):
     assert code_reward([completion] * 3, tests=[tests] * 3, entry_point="f") == [0.0] * 3
 
 
+def test_a_keeper_outlives_the_thread_that_started_it(mode):
+    """A keeper must not be tied to a thread of the trainer, which may be a short-lived one."""
+    pool = SandboxPool(size=1, mode=mode)
+    thread = threading.Thread(target=pool.script, args=(b"pass", b"", 10, 100))
+    thread.start()
+    thread.join()
+    time.sleep(0.2)
+    (keeper,) = pool._idle
+    assert keeper.process.poll() is None
+    assert pool.script(b"print(1)", b"", 10, 100).stdout == b"1\n"
+    assert pool._idle == [keeper]
+    pool.close()
+
+
 def test_same_verdict_in_any_thread():
     cases = rows("code.jsonl")[:40]
     expected = [row["expected_pass"] for row in cases]
