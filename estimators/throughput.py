@@ -63,8 +63,8 @@ def gpu_speed(gpu: GPU, half_precision: bool) -> Speed:
         decode_flops=peak * PEAK_SHARE * factor,
         start_seconds=12.0,
         step_seconds=0.05,
-        low=0.7,
-        high=1.8,
+        low=0.6,
+        high=1.9,
         source=f"assumed from the peak of {gpu.name} and published speeds; narrow it with --calibrate",
     )
 
@@ -170,7 +170,7 @@ def stage_seconds(
     """How long a stage takes on every GPU's share of the work, and on what the time goes."""
     tokens = setup.micro_batch * workload.sequences_per_example * setup.length
     reached = speed.flops * width_factor(shape, setup.on_gpu)
-    floor = shape.num_layers * speed.layer_seconds
+    floor = shape.num_layers * speed.layer_seconds * (2.0 if setup.tuning == "qlora" else 1.0)
     slower = 1.25 if setup.tuning == "qlora" else 1.0
     micro = max(tokens * train_flops_per_token(shape, setup) * slower / reached, floor)
     forward = max(

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from pipelines.sizing_calibration import Calibration, calibrate, calibrated_speed
-from pipelines.sizing_fit import Change, FitResult, fit_stage, smallest_hardware, valid_groups
+from pipelines.sizing_fit import (
+    Change,
+    FitResult,
+    fit_stage,
+    savings,
+    smallest_hardware,
+    valid_groups,
+)
 from pipelines.sizing_request import WORKLOADS, StageRequest
 from pipelines.sizing_stage import Assumption, StageSize, Verdict, size_stage
 from pipelines.sizing_trace import Trace, trace_stage
@@ -21,6 +28,7 @@ __all__ = [
     "calibrate",
     "calibrated_speed",
     "fit_stage",
+    "savings",
     "size_stage",
     "smallest_hardware",
     "trace_stage",

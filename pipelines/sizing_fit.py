@@ -340,3 +340,27 @@ def _price(name: str) -> float:
 
 def _fits(request: StageRequest, gpu: str, count: int) -> bool:
     return size_stage(request, hardware_from_name(gpu, count)).verdict == "fits"
+
+
+def savings(request: StageRequest, hardware: Hardware) -> tuple[Change, ...]:
+    """What each change would save on its own, in the order of what it gives up; those that save nothing are
+    out."""
+    before = size_stage(request, hardware)
+    found: list[Change] = []
+    for rung in LADDER:
+        step = next(rung(request, hardware), None)
+        if step is None:
+            continue
+        after = request.model_copy(update=step.update)
+        saved = before.high_bytes - size_stage(after, hardware).high_bytes
+        if saved > 0 and step.what not in {change.what for change in found}:
+            found.append(
+                Change(
+                    what=step.what,
+                    from_value=str(getattr(request, step.what)),
+                    to_value=str(getattr(after, step.what)),
+                    saves_bytes=saved,
+                    gives_up=step.gives_up,
+                )
+            )
+    return tuple(found)

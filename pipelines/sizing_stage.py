@@ -273,7 +273,7 @@ class Resolved:
         workspace = 64 * MIB if architecture in ("Hopper", "Blackwell") else 16.25 * MIB
         self.assume("CUDA context", f"{context / GIB:.2f} GiB", "measured for T4, assumed for other GPUs")
         source = "reserved against allocated on 26 published runs, T4"
-        self.assume("allocator slack", f"{likely:.0%} (up to {high:.0%})", source)
+        self.assume("allocator slack", f"{likely:.1%} (up to {high:.0%})", source)
         return Slack(
             context_bytes=context, workspace_bytes=workspace, likely=likely, high=high, scores=SCORE_SLACK
         )

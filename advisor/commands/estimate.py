@@ -95,6 +95,8 @@ def estimate(
         typer.echo(json.dumps(answer))
     else:
         _show(request, size)
+        if size.verdict == "does-not-fit":
+            _show_savings(request, hardware)
         if traced:
             _show_trace(traced)
     raise typer.Exit(1 if size.verdict == "does-not-fit" else 0)
@@ -172,6 +174,15 @@ def _calibrate(request: StageRequest, hardware: Hardware) -> None:
     )
 
 
+def _show_savings(request: StageRequest, hardware: Hardware) -> None:
+    """The three cheapest changes, and what each would save on its own."""
+    from pipelines.sizing import savings
+
+    typer.echo("Each of these alone would save (--fit combines them):")
+    for change in savings(request, hardware)[:3]:
+        typer.echo(f"  {gib(change.saves_bytes):>9}  {change.what}: {change.from_value} → {change.to_value}")
+
+
 def _show_trace(traced: Trace) -> None:
     ratio = traced.closed_form_bytes / traced.allocated_bytes
     typer.echo(f"Traced in {traced.seconds:.0f} s: {gib(traced.allocated_bytes)} allocated at the peak")
@@ -200,7 +211,7 @@ def _show(request: StageRequest, size: StageSize) -> None:
     typer.echo(f"Time for {size.steps} steps: {low} to {high}{cost} (estimated)")
     typer.echo(SENTENCES[size.verdict])
     if size.verdict == "does-not-fit":
-        typer.echo(f"Short by {gib(-size.headroom_bytes)}; --fit finds the cheapest changes.")
+        typer.echo(f"Short by {gib(-size.headroom_bytes)}.")
     typer.echo("Assumed:")
     for item in size.assumptions:
         typer.echo(f"  {item.name} = {item.value} ({item.source})")

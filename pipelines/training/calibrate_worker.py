@@ -30,7 +30,7 @@ STEPS = 12
 """Optimizer steps of each training; the first four are warm-up."""
 
 
-class Clock(TrainerCallback):  # type: ignore[misc]
+class Clock(TrainerCallback):
     """Notes when every optimizer step ends."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ from torch.utils._pytree import tree_iter
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Tracker(TorchDispatchMode):  # type: ignore[misc]
+class Tracker(TorchDispatchMode):
     """Counts the bytes of all live storages, and their peak in every phase."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ def _float(value: Any) -> Any:
     return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-class Multiply4Bit(torch.autograd.Function):  # type: ignore[misc]
+class Multiply4Bit(torch.autograd.Function):
     """What bitsandbytes' `matmul_4bit` allocates: the dequantised weight, and nothing for backward."""
 
     @staticmethod
@@ -120,7 +120,7 @@ class Multiply4Bit(torch.autograd.Function):  # type: ignore[misc]
         return gradient @ weight, None, None
 
 
-class Linear4Bit(torch.nn.Linear):  # type: ignore[misc]
+class Linear4Bit(torch.nn.Linear):
     """A matrix in 4 bits that computes as bitsandbytes' `Linear4bit`: cast in, multiply, cast back."""
 
     def __init__(self, inner: torch.nn.Linear, double: bool) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from estimators.errors import DoesNotFit
 from estimators.hardware import Hardware, hardware_from_name
-from pipelines.sizing import StageRequest, fit_stage, size_stage
+from pipelines.sizing import StageRequest, fit_stage, savings, size_stage
 
 
 def request(**values: Any) -> StageRequest:
@@ -84,6 +84,16 @@ def test_what_fits_nowhere_names_the_smallest_hardware() -> None:
     assert "T4 has 15.0 GiB free" in message
     assert "with every saving it fits one" in message
     assert "as asked it fits" in message
+
+
+def test_the_price_of_each_change() -> None:
+    """Each saving is the difference of two estimates, cheapest concession first."""
+    asked = request(micro_batch=8, gradient_checkpointing=False)
+    found = savings(asked, A100)
+    assert [change.what for change in found][:2] == ["micro_batch", "gradient_checkpointing"]
+    checkpointed = asked.model_copy(update={"gradient_checkpointing": True})
+    difference = size_stage(asked, A100).high_bytes - size_stage(checkpointed, A100).high_bytes
+    assert found[1].saves_bytes == difference
 
 
 def test_groups_are_made_whole() -> None:
