@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 import threading
@@ -115,8 +116,9 @@ def tree_rss(pid: int) -> int:
     return total
 
 
-def timed(code: str, path: Path) -> tuple[float, int, str]:
-    """Seconds, peak resident bytes of all its processes, and what it printed."""
+def timed(code: str, path: Path) -> tuple[float, float, int, str]:
+    """Seconds, seconds of all processors, peak resident bytes of all its processes, and what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
     peak = [0]
@@ -133,7 +135,9 @@ def timed(code: str, path: Path) -> tuple[float, int, str]:
     watcher.join()
     if process.returncode:
         raise SystemExit(process.returncode)
-    return seconds, peak[0], out.strip()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, busy, peak[0], out.strip()
 
 
 def main() -> None:
@@ -149,14 +153,15 @@ def main() -> None:
         write(path, options.kind, int(options.gigabytes * 1e9))
         rounds = []
         for _ in range(options.rounds):
-            alone, _, rows = timed(ORJSON, path)
-            checked, peak, counted = timed(CHECK, path)
+            alone, alone_busy, _, rows = timed(ORJSON, path)
+            checked, busy, peak, counted = timed(CHECK, path)
             assert rows == counted, (rows, counted)
             rounds.append(
                 {
                     "orjson_s": round(alone, 2),
                     "check_s": round(checked, 2),
                     "speed": round(alone / checked, 3),
+                    "speed_by_cpu": round(alone_busy / busy, 3),
                 }
             )
         size = path.stat().st_size

@@ -73,23 +73,19 @@ def _full(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
     """All logits at once: Hugging Face's `ForCausalLMLoss`, per token and entry of the vocabulary.
 
     Narrow logits (2) + fp32 copy (4) + log-softmax (4) forward; backward frees the narrow ones and adds the
-    fp32 gradient: 12 (traced). fp32 logits need no copy: 8 forward, 12 backward; behind an fp32 head that
-    reads narrow hidden states (k-bit preparation) 16 were measured. Later the head's gradient meets narrow
-    ones. A hand-written loop that holds the model's outputs through backward (`full-logits-kept`) keeps the
-    logits too.
+    fp32 gradient: 12. fp32 logits need no copy: 8 forward, 12 backward. Both are traced. A hand-written loop
+    that holds the model's outputs through backward (`full-logits-kept`) keeps the logits too: 14 or 16, as
+    measured. Later the trained head's gradient meets narrow logits.
     """
     entries = float(shape.vocab * scored)
     kind = dtypes(shape, setup)
     head = shape.vocab * shape.hidden
-    copied = 2.0 * head if setup.weights_dtype == "fp32" and kind.attention == 2 else 0.0
+    wide_head = setup.weights_dtype == "fp32" or setup.kbit_prepared
+    copied = 2.0 * head if wide_head and kind.attention == 2 else 0.0
     wide, _ = _head_gradient(shape, setup)
-    if setup.kbit_prepared:
-        return LossBytes(12 * entries, 16 * entries)
-    if setup.loss == "full-logits-kept":
-        entries_kept = kind.attention * entries
-        return LossBytes(10 * entries + copied, 12 * entries + entries_kept + copied)
     forward = (10 if kind.attention == 2 else 8) * entries
-    return LossBytes(forward + copied, max(12 * entries, 6 * entries + wide) + copied)
+    kept = kind.attention * entries if setup.loss == "full-logits-kept" else 0.0
+    return LossBytes(forward + copied, max(12 * entries + kept, 6 * entries + wide) + copied)
 
 
 def final_norm_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:

@@ -40,6 +40,8 @@ class Slack:
     likely: float
     """Share of allocated bytes that the caching allocator reserves on top."""
     high: float
+    scores: float = 0.0
+    """Share of eager attention's score matrices that stays cached when other sizes are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +130,13 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
     pooled = allocated[phase] - claimed
     components = {name: round(size) for name, size in parts.items() if size >= 1}
     components["workspaces"] = round(slack.workspace_bytes)
-    components["allocator slack"] = round(slack.likely * pooled)
+    scores = _score_bytes(shape, workload, setup)
+    components["allocator slack"] = round(slack.likely * pooled + slack.scores * scores)
     components["context"] = round(slack.context_bytes)
     components = {name: size for name, size in components.items() if size}
     peak = sum(components.values())
     tensors = sum(size for name, size in components.items() if name not in ("allocator slack", "context"))
-    spread = (slack.high - slack.likely) * pooled + _ddp_buckets(shape, setup)
+    spread = (slack.high - slack.likely) * pooled + 0.75 * slack.scores * scores + _ddp_buckets(shape, setup)
     return Memory(
         components=components,
         phase=phase,
@@ -150,6 +153,15 @@ def phase_bytes(shape: ModelShape, workload: Workload, setup: Setup, total_bytes
     """Allocated bytes of every phase of a step."""
     phases = _phases(shape, workload, setup, total_bytes)
     return {name: round(sum(parts.values())) for name, parts in phases.items()}
+
+
+def _score_bytes(shape: ModelShape, workload: Workload, setup: Setup) -> float:
+    """Eager attention's score matrices of one layer at their most: 12 bytes per head and pair of
+    positions."""
+    if setup.attention != "eager" or not workload.trains:
+        return 0.0
+    heads = max(block.heads for block in shape.blocks)
+    return 12.0 * heads * setup.length**2 * setup.micro_batch * workload.sequences_per_example
 
 
 def _ddp_buckets(shape: ModelShape, setup: Setup) -> float:

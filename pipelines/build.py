@@ -144,7 +144,7 @@ def _base_model(model: str, run_dir: Path) -> str:
 
 def _portable(path: Path, run_dir: Path) -> str:
     """A path relative to the run folder where it lies inside, absolute elsewhere."""
-    path, run_dir = path.absolute(), run_dir.absolute()
+    path, run_dir = path.resolve(), run_dir.resolve()
     return str(path.relative_to(run_dir) if path.is_relative_to(run_dir) else path)
 
 

@@ -5,6 +5,7 @@ MLflow, the runner shows it, the report draws it. So a fault in logging cannot s
 not sent can be sent later.
 
 Events: {"time", "kind", ...} with kind
+  attempt                                    a process began to work on the stage
   phase        name                          what the worker does now: load, train, evaluate, save
   metrics      step, max_steps, values
   completions  step, name, rows              prompt, completion, one key per reward
@@ -82,6 +83,19 @@ def _parse(data: bytes) -> Iterator[Event]:
 def read_events(path: Path) -> list[Event]:
     """All events of a stage, in order."""
     return EventReader(path).new()
+
+
+def seconds_so_far(events: list[Event]) -> float:
+    """Wall seconds of all attempts in a log, each from its first event to its last."""
+    total = 0.0
+    begun: float | None = None
+    last = 0.0
+    for event in events:
+        if event["kind"] == "attempt":
+            total += last - begun if begun is not None else 0.0
+            begun = event["time"]
+        last = event["time"]
+    return round(total + (last - begun if begun is not None else 0.0), 3)
 
 
 def metric_series(events: list[Event]) -> dict[str, list[tuple[int, float]]]:

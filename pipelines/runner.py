@@ -48,8 +48,8 @@ def is_done(run_dir: Path, folder: str) -> bool:
 def run_pipeline(run_dir: Path, show: Show, on_end: Callable[[], None] = lambda: None) -> RunRecord:
     """Run every stage that is not done.
 
-    `on_end` is called when all stages are done and before the tracker's last pass, so that what it writes
-    (the report) is logged too.
+    `on_end` is called when all stages are done, or one failed, before the tracker's last pass, so that what
+    it writes (the report) is logged too.
 
     Raises: StageFailed, Interrupted; BadInput where another process runs the folder.
     """
@@ -64,9 +64,9 @@ def run_pipeline(run_dir: Path, show: Show, on_end: Callable[[], None] = lambda:
                     record = _run_stage(run_dir, planned.folder, record, show)
             record = record.model_copy(update={"status": "finished"})
             write_run(run_dir, record)
-            on_end()
             return record
         finally:
+            on_end()
             tracker.stop()
 
 

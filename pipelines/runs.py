@@ -88,7 +88,7 @@ def check_run_dir(path: Path) -> Path:
     if not path.exists():
         siblings = [p.name for p in path.absolute().parent.glob("*") if (p / PLAN).exists()]
         guess = nearest(path.name, siblings)
-        hint = f'; did you mean "{guess}"?' if guess else ""
+        hint = f'; did you mean "{guess}"?' if guess else "."
         raise BadInput(f"{path}: no such folder{hint} Write one with: advisor plan answers.yaml -o {path}")
     if not (path / PLAN).exists():
         raise BadInput(

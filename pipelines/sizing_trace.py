@@ -46,8 +46,7 @@ def traceable(workload: Workload, setup: Setup) -> tuple[Workload, Setup, tuple[
     left_out: list[str] = []
     update: dict[str, Any] = {"on_gpu": setup.on_gpu}
     if setup.tuning == "qlora":
-        left_out.append("4-bit weights (bitsandbytes): traced with the same adapter on unquantised weights")
-        update |= {"tuning": "lora", "kbit_prepared": False}
+        left_out.append("bitsandbytes' kernels: stand-ins allocate what its Linear4bit does")
     if setup.optimizer not in ("adamw_torch", "adamw_torch_fused", "adamw_torch_foreach"):
         left_out.append(f"optimizer {setup.optimizer}: traced with fused AdamW")
         update["optimizer"] = "adamw_torch_fused"
@@ -81,6 +80,8 @@ def worker_request(
         "lora_modules": modules,
         "weights_dtype": setup.weights_dtype,
         "adapter_dtype": setup.adapter_dtype,
+        "kbit_prepared": setup.kbit_prepared,
+        "double_quantisation": setup.double_quantisation,
         "autocast": setup.autocast,
         "attention": setup.attention,
         "gradient_checkpointing": setup.gradient_checkpointing,

@@ -124,7 +124,7 @@ class StageResult(Record):
     method: str
     steps: int
     seconds: dict[str, float]
-    """Wall time by phase: load, train, evaluate, save."""
+    """Wall time by phase: start (imports, loading), train, evaluate, save, and earlier attempts."""
     peak_memory_bytes: int
     memory_kind: Literal["device", "process"]
     """Device: reserved by the GPU allocator. Process: resident set of a CPU run."""

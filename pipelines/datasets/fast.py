@@ -137,10 +137,10 @@ def _extras_are_ordinary(records: list[Row], layout: Layout) -> bool:
         found.discard(type(None))
         if not found <= set(types) or dict in found or list in found:
             return False
-        if float in found and not min(v for v in values if v is not None) > -MAX_EXACT:
-            return False  # perhaps an integer beyond 64 bits, which orjson rounds in silence
-        if float in found and not max(v for v in values if v is not None) < MAX_EXACT:
-            return False
+        if float in found:
+            known = [v for v in values if v is not None] if None in values else values
+            if min(known) <= -MAX_EXACT or max(known) >= MAX_EXACT:
+                return False  # perhaps an integer beyond 64 bits, which orjson rounds in silence
     return True
 
 

@@ -16,7 +16,7 @@ MIN_ROWS_FOR_BIAS = 20
 def findings_of(format: Format, tally: Tally, places: Places, lengths: dict[str, Lengths]) -> list[Finding]:
     """Everything that is worth saying about all rows together."""
     found = []
-    repeated = [index for index, _ in tally.repeats.duplicates()]
+    repeated, _ = tally.repeats.duplicates()
     if repeated:
         found.append(
             Finding(

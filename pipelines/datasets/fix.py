@@ -18,7 +18,7 @@ from pipelines.datasets.checks import parts_of, row_warnings
 from pipelines.datasets.content import canonical_bytes
 from pipelines.datasets.errors import DataError
 from pipelines.datasets.forms import Match
-from pipelines.datasets.inspect import Inspector, TooManyProblems
+from pipelines.datasets.inspector import Inspector, TooManyProblems
 from pipelines.datasets.messages import RowProblem, kind_of
 from pipelines.datasets.normalise import Row, normalise_row
 from pipelines.datasets.rows import Batch, ReadLog

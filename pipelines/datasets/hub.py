@@ -14,6 +14,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from functools import lru_cache
 from pathlib import Path
 
 from pipelines.datasets.errors import DataError
@@ -27,7 +28,15 @@ PATTERNS = [
 
 
 def fetch(name: str) -> Path:
-    """The folder of `name`'s data files, from the hub or from its cache; raises DataError with the remedy."""
+    """The folder of `name`'s data files, from the hub or from its cache; raises DataError with the remedy.
+
+    Asked for once in a process and place: a check reads a source several times.
+    """
+    return _fetch_once(name, os.environ.get("HF_ENDPOINT"), str(_cache_of(name)))
+
+
+@lru_cache(maxsize=64)
+def _fetch_once(name: str, endpoint: str | None, cache: str) -> Path:
     reachable = not _offline() and _answers(name)
     if not reachable and not _cache_of(name).is_dir():
         raise DataError(

@@ -31,6 +31,8 @@ class _Text:
         self.text = ""
         self.at = 0
         self.line = 1
+        self._counted = (0, 1)
+        """A position and its line, from which later lines are counted."""
         self.ended = False
         self._add(head)
 
@@ -59,9 +61,10 @@ class _Text:
 
     def drop(self) -> None:
         """Forget what was consumed."""
-        self.line += self.text.count("\n", 0, self.at)
+        self.line = self.line_at(self.at)
         self.text = self.text[self.at :]
         self.at = 0
+        self._counted = (0, self.line)
 
     def skip_space(self) -> str:
         """The next character that is no white space, or "" at the end."""
@@ -74,7 +77,12 @@ class _Text:
                 return ""
 
     def line_at(self, position: int) -> int:
-        return self.line + self.text.count("\n", 0, position)
+        """The physical line of a position in `text`."""
+        known, line = self._counted
+        if position < known:
+            known, line = 0, self.line
+        self._counted = (position, line + self.text.count("\n", known, position))
+        return self._counted[1]
 
     def column_at(self, position: int) -> int:
         return position - (self.text.rfind("\n", 0, position) + 1) + 1

@@ -94,7 +94,7 @@ def _side(record: Row, match: Match, part: str, conversational: bool, mend: bool
     source = match.columns[part]
     if conversational:
         if isinstance(value, str) and not value.lstrip().startswith("[{"):
-            raise RowProblem(f'"{source}" is text, and a list of messages in other rows')
+            raise RowProblem(f'"{source}" is text, and a list of messages in other rows or columns')
         return as_messages(value, source, mend_tools=mend)
     if not isinstance(value, str):
         if isinstance(value, list):

@@ -7,12 +7,14 @@ that `hash(text)` is the same in all of them.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from io import RawIOBase
 from pathlib import Path
 
 from pipelines.datasets.fast import Facts, Layout, scan_lines
@@ -64,24 +66,43 @@ def scan_file(path: Path, start: int, layout: Layout, workers: int) -> Iterator[
 
 def _scan_range(path: str, start: int, stop: int, first: bool, layout: Layout) -> list[Piece]:
     """The lines that start in [start, stop); `first` says that a line starts at `start`."""
+    gc.disable()  # as in `inspect_source`
     pieces: list[Piece] = []
-    with open(path, "rb") as file:
-        if first:
-            file.seek(start)
-        else:
-            file.seek(start - 1)
-            file.readline()  # the rest of a line that starts before
-        at = file.tell()
+    with open(path, "rb", buffering=0) as file:
+        at = start if first else _next_line(file, start - 1)
+        file.seek(at)
+        rest: list[bytes] = []
         while at < stop:
-            block = file.read(min(BLOCK_BYTES, stop - at))
-            if not block.endswith(b"\n"):
-                block += file.readline()
-            end = at + len(block)
-            lines = block.count(b"\n") + (not block.endswith(b"\n"))
-            text = block[:-1] if block.endswith(b"\n") else block
-            _join(pieces, Piece(at, end, lines, scan_lines(text, layout)))
+            block = file.read(BLOCK_BYTES)
+            cut = block.rfind(b"\n")
+            if block and cut < 0:
+                rest.append(block)
+                continue
+            ended = bool(block)
+            lines = b"".join((*rest, memoryview(block)[:cut])) if ended else b"".join(rest)
+            if not ended and not lines:
+                break
+            rest = [block[cut + 1 :]] if cut + 1 < len(block) else []
+            if at + len(lines) >= stop:
+                # the last line is the one that holds the range's last byte, wherever it ends
+                end = lines.find(b"\n", max(0, stop - 1 - at))
+                if end >= 0:
+                    lines, ended = lines[:end], True
+            end = at + len(lines) + ended
+            _join(pieces, Piece(at, end, lines.count(b"\n") + 1, scan_lines(lines, layout)))
             at = end
     return pieces
+
+
+def _next_line(file: RawIOBase, position: int) -> int:
+    """Where the line after the one that holds `position` starts."""
+    file.seek(position)
+    while block := file.read(BLOCK_BYTES):
+        cut = block.find(b"\n")
+        if cut >= 0:
+            return position + cut + 1
+        position += len(block)
+    return position
 
 
 def _join(pieces: list[Piece], piece: Piece) -> None:

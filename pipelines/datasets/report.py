@@ -92,6 +92,8 @@ class DataReport(Record):
     """The first rows that cannot be used, `error` among them; reading stops after twenty."""
     container: str = ""
     columns: list[str] = Field(default_factory=list)
+    kinds: dict[str, str] = Field(default_factory=dict)
+    """Each column's kind in the file: text, a number, a boolean, a list or an object."""
     form: str | None = None
     """The name of the form in `pipelines.datasets.forms.FORMS`."""
     mapping: dict[str, str] = Field(default_factory=dict)

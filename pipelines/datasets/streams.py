@@ -12,7 +12,7 @@ GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
 BZIP2 = b"BZh"
 XZ = b"\xfd7zXZ\x00"
-BLOCK_BYTES = 1 << 18
+BLOCK_BYTES = 1 << 17
 """Small enough that what is parsed of a block stays in the processor's cache while it is looked at."""
 
 

@@ -43,9 +43,13 @@ def evaluate_policy(
     devices = [model.device] if model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         torch.manual_seed(seed)
-        completions, lengths, truncated = _sample(model, tokenizer, prompts, settings)
+        completions, ids, truncated = _sample(model, tokenizer, prompts, settings)
     model.train(was_training)
-    scores = _score(reward, rows, prompts, completions, k)
+    columns = {name: [row.get(name) for row in rows for _ in range(k)] for name in rows[0]}
+    scores = _score(
+        reward, {**columns, "prompts": prompts, "completions": completions, "completion_ids": ids}
+    )
+    lengths = [len(tokens) for tokens in ids]
     records = []
     per_prompt: list[tuple[int, int]] = []
     for index, row in enumerate(rows):
@@ -72,29 +76,16 @@ def evaluate_policy(
     return rates, records
 
 
-def _score(
-    reward: Callable[..., list[float | None]],
-    rows: list[Row],
-    prompts: list[Any],
-    completions: list[Any],
-    k: int,
-) -> list[float | None]:
+def _score(reward: Callable[..., list[float | None]], columns: dict[str, list[Any]]) -> list[float | None]:
     """The reward of every completion, called as TRL calls it: columns as lists."""
-    columns = {
-        name: [row.get(name) for row in rows for _ in range(k)]
-        for name in rows[0]
-        if name not in ("prompt", "completion")
-    }
-    scores = reward(prompts=prompts, completions=completions, **columns)
-    if len(scores) != len(completions):
-        raise BadInput(f"the reward returned {len(scores)} values for {len(completions)} completions")
-    return [None if score is None else float(score) for score in scores]
+    given = {name: values for name, values in columns.items() if name not in ("prompt", "completion")}
+    return [None if score is None else float(score) for score in reward(**given)]
 
 
 def _sample(
     model: Any, tokenizer: PreTrainedTokenizerBase, prompts: list[Any], settings: Evaluation
-) -> tuple[list[Any], list[int], list[bool]]:
-    """One completion per prompt, with its length in tokens and whether it met the limit.
+) -> tuple[list[Any], list[list[int]], list[bool]]:
+    """One completion per prompt, with its tokens (the end token too) and whether it met the limit.
 
     A prompt of messages is rendered with the chat template and answered with a list of one message.
     """
@@ -109,7 +100,7 @@ def _sample(
         bos_token_id=tokenizer.bos_token_id,
     )
     completions: list[Any] = []
-    lengths: list[int] = []
+    tokens: list[list[int]] = []
     truncated: list[bool] = []
     for batch in _chunks(prompts, settings.batch_size):
         chat = not isinstance(batch[0], str)
@@ -122,11 +113,11 @@ def _sample(
         for ids in output:
             ends = (ids == tokenizer.eos_token_id).nonzero()
             length = int(ends[0]) + 1 if len(ends) else len(ids)
-            lengths.append(length)
+            tokens.append(ids[:length].tolist())
             truncated.append(len(ends) == 0)
             text = tokenizer.decode(ids[:length], skip_special_tokens=True)
             completions.append([{"role": "assistant", "content": text}] if chat else text)
-    return completions, lengths, truncated
+    return completions, tokens, truncated
 
 
 def render(tokenizer: PreTrainedTokenizerBase, prompt: Any) -> str:

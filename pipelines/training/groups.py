@@ -70,7 +70,8 @@ class GroupTrainer(GRPOTrainer):
         self._window_groups = 0
         if dynamic_sampling is not None:
             self._check_dynamic_sampling()
-        self.add_callback(SignalGuard(self, patience or (10 if dynamic_sampling is None else 3)))
+        self.guard = SignalGuard(self, patience or (10 if dynamic_sampling is None else 3))
+        self.add_callback(self.guard)
 
     def _check_dynamic_sampling(self) -> None:
         """Refuse what a part-filled batch would normalise wrongly."""
@@ -298,7 +299,8 @@ class SignalGuard(TrainerCallback):
     def __init__(self, trainer: GroupTrainer, patience: int) -> None:
         self.trainer = trainer
         self.patience = patience
-        self.dead_steps = 0
+        self.dead_steps = self.dead_solved = self.dead_failed = self.dead_groups = 0
+        self.had_signal = False
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -313,17 +315,31 @@ class SignalGuard(TrainerCallback):
         trainer = self.trainer
         if trainer._window_groups == 0:  # a step on rollouts of an earlier one
             return
-        self.dead_steps = self.dead_steps + 1 if self._dead() else 0
+        if self._dead():
+            self.dead_steps += 1
+            self.dead_solved += trainer._window_solved
+            self.dead_failed += trainer._window_failed
+            self.dead_groups += trainer._window_groups
+        else:
+            self.dead_steps = self.dead_solved = self.dead_failed = self.dead_groups = 0
+            self.had_signal = True
         if self.dead_steps >= self.patience:
-            if trainer._window_solved == trainer._window_groups:
-                trainer.stop_reason = "all_right"
-            elif trainer._window_failed == trainer._window_groups:
-                trainer.stop_reason = "all_wrong"
-            else:
-                trainer.stop_reason = "no_difference"
+            trainer.stop_reason = self._reason()
             control.should_training_stop = True
         trainer._window_informative = trainer._window_solved = trainer._window_failed = 0
         trainer._window_groups = 0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """After a resume, signal that was seen before counts: the checkpoints hold what it taught."""
+        self.had_signal = any(entry.get("groups/informative") for entry in state.log_history)
+
+    def _reason(self) -> str:
+        """Why the last steps had no signal, over all their groups."""
+        if self.dead_solved == self.dead_groups:
+            return "all_right"
+        return "all_wrong" if self.dead_failed == self.dead_groups else "no_difference"
 
     def _dead(self) -> bool:
         return self.trainer._window_groups > 0 and self.trainer._window_informative == 0

@@ -21,6 +21,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from estimators.errors import BadInput
 from pipelines.stages import Lora, StageConfig
 
+MERGED = "start"
+"""Below a stage's folder: the model that it starts from, where an adapter was merged into it."""
+
 ATTENTION_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 
@@ -46,7 +49,7 @@ def load_tokenizer(config: StageConfig, run_dir: Path) -> PreTrainedTokenizerBas
     return tokenizer
 
 
-def load_policy(config: StageConfig, run_dir: Path) -> tuple[Any, LoraConfig | None]:
+def load_policy(config: StageConfig, run_dir: Path, folder: Path) -> tuple[Any, LoraConfig | None]:
     """The model to train, and the adapter that the trainer must add to it (None where it needs none)."""
     adapter = run_dir / config.start_from if config.start_from else None
     if adapter is not None and not adapter.is_dir():
@@ -55,7 +58,10 @@ def load_policy(config: StageConfig, run_dir: Path) -> tuple[Any, LoraConfig | N
         base = _load(resolve_model(config.base_model, run_dir), config)
         model = PeftModel.from_pretrained(base, adapter, is_trainable=config.tuning != "full")
         if config.tuning == "full":
-            return model.merge_and_unload(), None
+            # written down, since a trainer loads its reference from where its model came from
+            merged = folder / MERGED
+            model.merge_and_unload().save_pretrained(merged)
+            return _load(str(merged), config), None
         return model, None
     model = _load(resolve_model(config.start_from or config.base_model, run_dir), config)
     return model, None if config.tuning == "full" else lora_config(config.lora or Lora())

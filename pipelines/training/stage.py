@@ -11,6 +11,7 @@ import fcntl
 import importlib.metadata
 import os
 import resource
+import shutil
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import torch
 import transformers
 from datasets import Dataset
@@ -30,7 +32,7 @@ from estimators.errors import AdvisorError, BadInput
 from estimators.record import nearest
 from pipelines import stages
 from pipelines.datasets import read_records
-from pipelines.events import EventLog
+from pipelines.events import EventLog, read_events, seconds_so_far
 from pipelines.rewards import load_reward
 from pipelines.stages import PassRates, StageConfig, StageResult
 from pipelines.training.callbacks import CompleteMark, EventCallback, newest_checkpoint
@@ -57,11 +59,12 @@ class Stage:
         self.events = EventLog(folder / stages.EVENTS)
         self.event_callback = EventCallback(self.events)
         self.tokenizer = load_tokenizer(self.config, self.run_dir)
-        self.seconds: dict[str, float] = {}
+        self.seconds = {"earlier attempts": seconds_so_far(read_events(folder / stages.EVENTS))}
+        self.events.write("attempt")
 
     def policy(self) -> tuple[Any, Any]:
         """The model to train, and the adapter config for the trainer (None where there is nothing to add)."""
-        return load_policy(self.config, self.run_dir)
+        return load_policy(self.config, self.run_dir, self.folder)
 
     def rows(self, name: str | None) -> list[dict[str, Any]]:
         """The records of a data file of this run."""
@@ -233,9 +236,10 @@ def _train(stage: Stage, trainer: Any) -> None:
     checkpoint = newest_checkpoint(stage.folder)
     if checkpoint is not None:
         stage.events.write("note", text=f"resumed from {checkpoint.name}")
+    stage.seconds["start"] = round(time.time() - psutil.Process().create_time(), 3)
     with stage.phase("train"):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    note = _stop_note(trainer)
+    note = _stop_note(trainer, stage.folder)
     model = trainer.accelerator.unwrap_model(trainer.model)
     metrics: dict[str, float] = {}
     with stage.phase("evaluate"):
@@ -247,29 +251,38 @@ def _train(stage: Stage, trainer: Any) -> None:
     _finish(stage, model, trainer.state.global_step, rates, metrics, note)
 
 
-def _stop_note(trainer: Any) -> str | None:
-    """What ended a training early; raises where it ended without having learned anything."""
-    reason = getattr(trainer, "stop_reason", None)
-    if reason is None:
+def _stop_note(trainer: Any, folder: Path) -> str | None:
+    """What ended a training early; raises where it never had a signal, so that nothing was learned.
+
+    Its checkpoints hold nothing either and are removed, or the next run would resume from them.
+    """
+    guard = getattr(trainer, "guard", None)
+    if guard is None or trainer.state.global_step == 0:
         return None
-    if reason == "all_right":
-        return "stopped early: every sampled group was all right, so there was nothing left to learn"
-    cause = (
-        "every completion of every group was wrong"
-        if reason == "all_wrong"
-        else "the completions of every group got the same reward"
-    )
-    raise BadInput(
-        f"stopped at step {trainer.state.global_step}: {cause}, so no group carried a signal. The model "
-        "cannot do the task yet: put SFT before this stage (base_capable: no), use easier prompts, or check "
-        "the reward"
-    )
+    causes = {
+        "all_right": "every completion was right, so there was nothing left to learn",
+        "all_wrong": "every completion was wrong",
+        "no_difference": "the completions of each group got the same reward",
+    }
+    step, reason = trainer.state.global_step, trainer.stop_reason
+    if guard.had_signal or reason == "all_right":
+        return f"stopped at step {step}: in the last steps {causes[reason]}" if reason else None
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    remedy = {
+        "all_wrong": "The model cannot do the task yet: use easier prompts, more or better demonstrations in "
+        "an SFT stage before this one, or check that the reward pays a right answer",
+        "no_difference": "Check that the reward tells completions of one prompt apart, raise num_generations "
+        "or the temperature",
+    }
+    told = reason or "no_difference"
+    raise BadInput(f"no group carried a signal in {step} steps: {causes[told]}. {remedy[told]}")
 
 
 def _probe(stage: Stage) -> None:
     """Evaluate the model that the pipeline starts from."""
-    with stage.phase("load"):
-        model = load_finished(stage.config, stage.run_dir)
+    model = load_finished(stage.config, stage.run_dir)
+    stage.seconds["start"] = round(time.time() - psutil.Process().create_time(), 3)
     with stage.phase("evaluate"):
         rates = stage.evaluate(model)
     _finish(stage, model, 0, rates, {}, None)

@@ -12,7 +12,9 @@ nothing, which is what they allocate;
 - boolean indexing needs data: the scored positions are the last of each sequence and are cut by slicing;
 - autocast is entered for the CPU; layer norms and powers, which only CUDA's list runs in fp32, are widened
 here; - dropout inside attention makes the CPU kernel fall back to S×S scores, so every dropout is set to 0;
-- grouped matrix products take bf16 only on a CPU, so a mixture of experts with fp32 weights cannot be traced.
+- bitsandbytes has none either: a matrix in 4 bits is replaced by one that allocates what bitsandbytes' code
+does; - grouped matrix products take bf16 only on a CPU, so a mixture of experts with fp32 weights cannot be
+traced.
 """
 
 from __future__ import annotations
@@ -103,6 +105,55 @@ def _float(value: Any) -> Any:
     return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
+class Multiply4Bit(torch.autograd.Function):  # type: ignore[misc]
+    """What bitsandbytes' `matmul_4bit` allocates: the dequantised weight, and nothing for backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, packed: torch.Tensor, outputs: int) -> torch.Tensor:
+        ctx.packed, ctx.shape = packed, (outputs, x.shape[-1])
+        weight = torch.empty(ctx.shape, dtype=x.dtype)
+        return torch.nn.functional.linear(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        weight = torch.empty(ctx.shape, dtype=gradient.dtype)
+        return gradient @ weight, None, None
+
+
+class Linear4Bit(torch.nn.Linear):  # type: ignore[misc]
+    """A matrix in 4 bits that computes as bitsandbytes' `Linear4bit`: cast in, multiply, cast back."""
+
+    def __init__(self, inner: torch.nn.Linear, double: bool) -> None:
+        torch.nn.Module.__init__(self)
+        self.in_features, self.out_features = inner.in_features, inner.out_features
+        count = inner.in_features * inner.out_features
+        scales = count // 64 + 4 * count // (64 * 256) if double else 4 * count // 64
+        self.weight = torch.nn.Parameter(
+            torch.empty((count // 2, 1), dtype=torch.uint8, device="meta"), False
+        )
+        self.register_buffer("absmax", torch.empty(scales, dtype=torch.uint8, device="meta"))
+        self.bias = inner.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = Multiply4Bit.apply(x.to(torch.bfloat16), self.weight, self.out_features)
+        if self.bias is not None:
+            out = out + self.bias.to(out.dtype)
+        return out.to(x.dtype)
+
+
+def quantise(model: Any, prepared: bool, double: bool) -> None:
+    """Puts the layers' matrices into 4 bits; `prepared` makes the rest fp32, as PEFT's preparation does."""
+    head = model.get_output_embeddings()
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is torch.nn.Linear and child is not head:
+                setattr(parent, name, Linear4Bit(child, double))
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+        if prepared and parameter.dtype.is_floating_point:
+            parameter.data = parameter.data.float()
+
+
 def build(request: dict[str, Any]) -> torch.nn.Module:
     """The model on the meta device, with its adapter and the fused head as TRL would attach them."""
     from transformers import AutoModelForCausalLM
@@ -122,7 +173,9 @@ def build(request: dict[str, Any]) -> torch.nn.Module:
         )
     if request["gradient_checkpointing"]:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    if request["tuning"] == "lora":
+    if request["tuning"] == "qlora":
+        quantise(model, request["kbit_prepared"], request["double_quantisation"])
+    if request["tuning"] != "full":
         from peft import LoraConfig, get_peft_model
 
         names = request["lora_modules"]
@@ -131,6 +184,9 @@ def build(request: dict[str, Any]) -> torch.nn.Module:
         if request["gradient_checkpointing"]:
             model.enable_input_require_grads()
         model = get_peft_model(model, adapter, autocast_adapter_dtype=request["adapter_dtype"] == "fp32")
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.to(DTYPES[request["adapter_dtype"]])
     model.train()
     return model
 

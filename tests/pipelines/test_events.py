@@ -2,7 +2,7 @@
 
 import math
 
-from pipelines.events import EventLog, EventReader, metric_series, read_events
+from pipelines.events import EventLog, EventReader, metric_series, read_events, seconds_so_far
 
 
 def test_a_reader_sees_each_event_once(tmp_path):
@@ -47,3 +47,10 @@ def test_a_step_that_was_redone_counts_once_and_the_last_time(tmp_path):
 
 def test_a_missing_file_has_no_events(tmp_path):
     assert read_events(tmp_path / "none.jsonl") == []
+
+
+def test_the_time_of_earlier_attempts_is_from_first_to_last_event():
+    """Attempt one lasts 10 s, then a night passes, attempt two lasts 5 s."""
+    times = [("attempt", 0), ("metrics", 10), ("attempt", 30_000), ("phase", 30_005)]
+    assert seconds_so_far([{"kind": kind, "time": float(t)} for kind, t in times]) == 15.0
+    assert seconds_so_far([]) == 0.0

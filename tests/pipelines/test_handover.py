@@ -62,7 +62,7 @@ def test_an_adapter_goes_on_and_a_full_stage_merges_it(tmp_path, task, advisor):
         expected = trained.eval()(input_ids=ids).logits
 
     def logits(config: StageConfig):
-        model, adapter = load_policy(config, run)
+        model, adapter = load_policy(config, run, run / "02-dapo")
         assert adapter is None, "a model that carries an adapter must not be wrapped again"
         with torch.no_grad():
             return model.eval()(input_ids=ids).logits, model
@@ -75,6 +75,11 @@ def test_an_adapter_goes_on_and_a_full_stage_merges_it(tmp_path, task, advisor):
     )
     assert torch.allclose(merged, expected, atol=1e-4)
     assert not isinstance(model, PeftModel)
+    reference = AutoModelForCausalLM.from_pretrained(model.config._name_or_path)
+    with torch.no_grad():
+        assert torch.allclose(reference.eval()(input_ids=ids).logits, expected, atol=1e-4), (
+            "where the trainer loads its reference from is the policy that the stage starts from"
+        )
 
 
 def test_grpo_with_a_kl_term_starts_at_no_distance_from_the_sft_policy(tmp_path, task, advisor):

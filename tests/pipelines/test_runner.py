@@ -203,3 +203,14 @@ def test_an_exception_in_the_reward_stops_the_stage_and_is_shown(small_run, advi
     assert "reward.py:2" in done.stderr
     assert "on the completion" in done.stderr
     assert "advisor run run" in done.stderr
+
+
+def test_a_training_without_any_signal_fails_each_time_with_its_cause(small_run, advisor):
+    (small_run.parent / "reward.py").write_text(
+        "def any_digit(completions, answer, **kwargs):\n    return [0.0 for _ in completions]\n"
+    )
+    for _ in range(2):
+        done = advisor("run", "run", check=3)
+        assert "every completion was wrong" in done.stderr
+        assert (small_run / "report.html").exists()
+        assert not (small_run / "02-dapo" / "model").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -52,3 +53,20 @@ def test_every_row_counts_or_has_a_reason(rows: ModuleType) -> None:
     left_out = [row for row in measured if rows.why_left_out(row)]
     assert len(measured) == 279
     assert len(left_out) + len(rows.complete_rows()) == 279
+
+
+def test_steps_measured_with_our_own_script(tmp_path: Path) -> None:
+    """Rows of `benchmarks/gpu_memory.py`, where a GPU has written some: within 10 %, never under at
+    "high"."""
+    data = Path(__file__).parents[2] / "benchmarks" / "data" / "gpu_memory.jsonl"
+    if not data.exists():
+        pytest.skip("no GPU has run benchmarks/gpu_memory.py yet")
+    for line in data.read_text().splitlines():
+        row = json.loads(line)
+        (tmp_path / "config.json").write_text(json.dumps(row["config"]))
+        values = {key: value for key, value in row["case"].items() if key != "size"}
+        request = StageRequest(model=str(tmp_path), gpu=row["peaks"]["device"], **values)
+        size = size_stage(request, hardware_from_name(row["peaks"]["device"], 1))
+        ratio = size.reserved_bytes / row["peaks"]["reserved_bytes"]
+        assert ratio == pytest.approx(1, abs=0.10), row["case"]
+        assert size.high_bytes >= row["peaks"]["reserved_bytes"], row["case"]

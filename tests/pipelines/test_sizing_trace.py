@@ -34,6 +34,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "lora, no checkpointing": {"tuning": "lora", "max_length": 1024, "gradient_checkpointing": False},
     "lora, attention": {"tuning": "lora", "max_length": 2048, "micro_batch": 4, "lora_targets": "attention"},
     "lora, eager": {"tuning": "lora", "max_length": 2048, "attention": "eager"},
+    "qlora": {"tuning": "qlora", "max_length": 1024, "micro_batch": 8},
+    "qlora, no checkpointing": {"tuning": "qlora", "max_length": 1024, "gradient_checkpointing": False},
+    "qlora, prepared": {"tuning": "qlora", "max_length": 1024, "kbit_prepared": True, "loss": "full-logits"},
     "dpo, full": DPO,
     "dpo, lora": {**DPO, "tuning": "lora", "micro_batch": 4},
     "grpo, full": GRPO,
@@ -107,7 +110,7 @@ def test_what_cannot_be_traced_is_composed_and_said(shallow: Callable[[str], str
         rollouts="vllm-colocate", max_prompt_length=256, max_completion_length=256,
     )  # fmt: skip
     size, trace = trace_stage(request, A100)
-    assert len(trace.composed) == 3
+    assert len(trace.composed) == 3  # 4-bit stand-ins, the optimizer, rollouts
     assert sum(size.components.values()) == size.peak_bytes
     assert size.components["vLLM's share"] > 0
     assert trace.allocated_bytes == pytest.approx(trace.closed_form_bytes, rel=0.05)

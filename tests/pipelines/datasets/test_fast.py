@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from pathlib import Path
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pipelines.datasets.inspect import Inspector, inspect_source
+from pipelines.datasets.fast import Layout
+from pipelines.datasets.inspect import inspect_source
+from pipelines.datasets.inspector import Inspector
 from pipelines.datasets.key_scan import SMALL_BYTES, count_keys, has_long_digits, is_exact
 from pipelines.datasets.rows import ReadLog
 from pipelines.datasets.sources import find_files, read_file
@@ -173,3 +178,37 @@ def test_one_odd_row_among_thousands_is_found(line, reason, tmp_path):
     assert report.error is not None
     assert report.error.line == 8001
     assert report.error.reason.startswith(reason)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=30),
+    st.integers(1, 120),
+    st.integers(1, 64),
+    st.booleans(),
+)
+def test_ranges_own_each_line_exactly_once(tmp_path_factory, sizes, range_bytes, block_bytes, ended):
+    """Ranges of any size, read in blocks of any size, give every line once."""
+    import pipelines.datasets.parallel as parallel
+
+    path = tmp_path_factory.mktemp("ranges") / "rows.jsonl"
+    lines = [b'{"text":"' + b"x" * size + b'"}' for size in sizes]
+    path.write_bytes(b"\n".join(lines) + (b"\n" if ended else b""))
+    layout = Layout("text", False, (("text", "text"),), frozenset({"text"}), ())
+    size = path.stat().st_size
+    before = parallel.BLOCK_BYTES
+    parallel.BLOCK_BYTES = block_bytes
+    try:
+        pieces = [
+            piece
+            for start in range(0, size, range_bytes)
+            for piece in parallel._scan_range(
+                str(path), start, min(size, start + range_bytes), start == 0, layout
+            )
+        ]
+    finally:
+        parallel.BLOCK_BYTES = before
+        gc.enable()
+    assert [piece.start for piece in pieces[1:]] == [piece.stop for piece in pieces[:-1]]
+    assert (pieces[0].start, pieces[-1].stop) == (0, size)
+    assert sum(piece.lines for piece in pieces) == len(lines)

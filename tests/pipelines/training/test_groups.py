@@ -291,3 +291,22 @@ def test_batches_of_different_widths_join_with_prompts_to_the_right():
     )
     assert joined["prompt_ids"].tolist() == [[1, 2], [0, 4]]
     assert joined["completion_ids"].tolist() == [[3, 0], [5, 6]]
+
+
+def test_a_training_that_had_signal_keeps_what_it_learned_when_it_ends(build):
+    """Two live steps, then none: the stop is noted, and the guard knows that there was something to keep."""
+    calls = {"n": 0}
+
+    def dies(completions, **kwargs):
+        calls["n"] += 1
+        return by_place(completions) if calls["n"] <= 2 else [1.0] * len(completions)
+
+    trainer = build(dies, trainer={"patience": 3}, max_steps=20)
+    trainer.train()
+    assert trainer.state.global_step == 5
+    assert (trainer.stop_reason, trainer.guard.had_signal) == ("all_right", True)
+    dead = build(
+        lambda completions, **kwargs: [0.0] * len(completions), trainer={"patience": 3}, max_steps=20
+    )
+    dead.train()
+    assert (dead.stop_reason, dead.guard.had_signal) == ("all_wrong", False)
