@@ -7,13 +7,15 @@ import shutil
 from importlib import resources
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from estimators.errors import BadInput
 from estimators.hardware import Hardware
 from estimators.record import unknown, write_atomic
 from pipelines import stages
 from pipelines.configure import size_and_configure
 from pipelines.methods import METHODS, Method
-from pipelines.methods.fields import check_field
+from pipelines.methods.fields import check_field, check_value
 from pipelines.plan import STAGE_FIELDS, Plan, PlanRequest, render, write_plan
 from pipelines.prepare import PreparedData, prepare_data
 from pipelines.rewards import load_reward, required_columns
@@ -49,10 +51,20 @@ def build_run(request: PlanRequest, hardware: Hardware, run_dir: Path, force: bo
             _write_stage(run_dir / folder, config, why)
         write_plan(run_dir, plan)
         return plan
+    except ValidationError as error:
+        _clean(run_dir, fresh)
+        problem = error.errors()[0]
+        place, said = problem["loc"][-1] if problem["loc"] else error.title, problem["msg"]
+        raise BadInput(f"a setting cannot be used: {place} is {problem['input']!r}: {said}") from None
     except BaseException:
-        if fresh:  # a plan that failed leaves nothing behind
-            shutil.rmtree(run_dir, ignore_errors=True)
+        _clean(run_dir, fresh)
         raise
+
+
+def _clean(run_dir: Path, fresh: bool) -> None:
+    """A plan that failed leaves nothing behind in a folder that was not there before."""
+    if fresh:
+        shutil.rmtree(run_dir, ignore_errors=True)
 
 
 # What the user gave -----------------------------------------------------------------------------------
@@ -72,9 +84,10 @@ def _check_settings(request: PlanRequest, methods: list[Method]) -> None:
             raise BadInput(
                 f"--set {name}.…: this pipeline has no {name} stage; it has {', '.join(request.pipeline)}"
             )
-        for field in settings:
+        for field, setting in settings.items():
             if field not in STAGE_FIELDS:
                 check_field(method.script, field)
+                check_value(method.script, field, setting.value)
 
 
 def _sources(request: PlanRequest, methods: list[Method]) -> dict[str, str]:

@@ -230,6 +230,10 @@ def _draft(
     tuning = value("tuning", request.tuning)
     if tuning == "auto":
         tuning = "lora" if request.limited_compute or (method.is_rl and request.economy) else "full"
+    if method.is_rl and file.rows * group < effective and "per_device_train_batch_size" not in user:
+        effective = file.rows * group  # TRL drops a batch that it cannot fill with different prompts
+        wanted = wanted if on_gpu else effective
+        micro = math.gcd(min(wanted, effective), effective)
     examples = effective // group if method.is_rl else effective
     passes = math.ceil(file.rows * method.epochs / examples)
     steps = value("max_steps", min(method.max_steps, max(method.min_steps, passes)))

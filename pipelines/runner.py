@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 import signal
@@ -18,9 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from estimators.errors import BadInput, Interrupted, StageFailed
+from estimators.record import unknown
 from pipelines import stages
+from pipelines.datasets import read_records
 from pipelines.events import Event, EventReader
+from pipelines.methods import METHODS
+from pipelines.methods.fields import check_field
 from pipelines.plan import Plan, read_plan
+from pipelines.rewards.preflight import preflight
 from pipelines.runs import RunRecord, StageRun, check_run_dir, new_id, now, read_run, write_run
 from pipelines.tracking import Tracker
 
@@ -30,6 +36,9 @@ Show = Callable[[str, Event], None]
 POLL_SECONDS = 0.2
 LOG_TAIL = 15
 IDENTITY = ".identity"
+PREFLIGHT_ROWS = 64
+STARTED_WITH = ".config.yaml"
+"""The config as the stage was started, for `previous/`."""
 KEPT = (stages.DONE, stages.MODEL, stages.EVENTS, stages.LOG)
 
 
@@ -45,6 +54,43 @@ def is_done(run_dir: Path, folder: str) -> bool:
     return result is not None and result.identity == stages.stage_identity(run_dir, folder)
 
 
+def check_stage(run_dir: Path, folder: str) -> None:
+    """BadInput for a config that the stage's trainer would refuse, before anything is moved or started."""
+    config = stages.read_stage(run_dir / folder)
+    if config.method == stages.PROBE:
+        return
+    if config.method not in METHODS:
+        raise BadInput(f"{run_dir / folder / stages.CONFIG}: {unknown('method', config.method, METHODS)}")
+    for name in config.trainer:
+        try:
+            check_field(METHODS[config.method].script, name)
+        except BadInput as error:
+            raise BadInput(f"{run_dir / folder / stages.CONFIG}: trainer: {error}") from None
+
+
+def check_rewards(run_dir: Path, folders: list[str], show: Show) -> None:
+    """Try the reward of the stages to come on some rows, before any model is loaded.
+
+    Raises: BadInput where it raises, or returns what is no list of numbers. A gold that is not paid, or a
+    probe that is, may be the format that the task wants: it is shown; `advisor check reward` says more.
+    """
+    for folder in folders:
+        config = stages.read_stage(run_dir / folder)
+        rows = config.data.prompts
+        if config.reward is None or rows is None:
+            continue
+        sample = list(itertools.islice(read_records(run_dir / rows), PREFLIGHT_ROWS))
+        for finding in preflight(config.reward, sample, run_dir).findings:
+            place = f" ({finding.place})" if finding.place else ""
+            on = f", on {finding.sample}" if finding.sample else ""
+            if finding.severity == "error" and finding.code not in ("gold-not-paid", "probe-paid"):
+                raise BadInput(f"the reward {config.reward}: {finding.says}{place}{on}")
+            if finding.severity != "note":
+                says = f"reward: {finding.says}; see advisor check reward"
+                show(folder, {"kind": "note", "text": says})
+        return
+
+
 def run_pipeline(run_dir: Path, show: Show, on_end: Callable[[], None] = lambda: None) -> RunRecord:
     """Run every stage that is not done.
 
@@ -56,6 +102,10 @@ def run_pipeline(run_dir: Path, show: Show, on_end: Callable[[], None] = lambda:
     check_run_dir(run_dir)
     plan = read_plan(run_dir)
     with _locked(run_dir):
+        waiting = [stage.folder for stage in plan.stages if not is_done(run_dir, stage.folder)]
+        for folder in waiting:
+            check_stage(run_dir, folder)
+        check_rewards(run_dir, waiting, show)
         record = _start_record(run_dir, plan)
         tracker = Tracker.start(run_dir)
         try:
@@ -191,9 +241,12 @@ def _set_aside(folder: Path, identity: str) -> None:
         for name in KEPT:
             if (folder / name).exists():
                 shutil.move(str(folder / name), place / name)
+        if (folder / STARTED_WITH).exists():
+            shutil.move(str(folder / STARTED_WITH), place / stages.CONFIG)
         for checkpoint in folder.glob("checkpoint-*"):
             shutil.rmtree(checkpoint, ignore_errors=True)
     mark.write_text(identity)
+    shutil.copyfile(folder / stages.CONFIG, folder / STARTED_WITH)
 
 
 def _failure(folder: Path, code: int) -> str:

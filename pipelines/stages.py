@@ -19,6 +19,7 @@ DONE = "done.json"
 LOG = "log.txt"
 EVENTS = "events.jsonl"
 MODEL = "model"
+SAMPLED_BYTES = 4 << 20
 PROBE = "probe"
 """The method of a stage that trains nothing."""
 
@@ -174,6 +175,21 @@ def file_digest(path: Path) -> str:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
 
 
+def _weights_digest(folder: Path) -> dict[str, str]:
+    """What tells a local model from another: its config, and of each file of weights the size and the start.
+
+    Hashing all of them would take minutes on a model of many gigabytes, at every call.
+    """
+    digests: dict[str, str] = {}
+    if (folder / "config.json").exists():
+        digests["config.json"] = file_digest(folder / "config.json")
+        for path in sorted(folder.glob("*.safetensors")):
+            with path.open("rb") as file:
+                start = hashlib.sha256(file.read(SAMPLED_BYTES)).hexdigest()
+            digests[path.name] = f"{path.stat().st_size}/{start}"
+    return digests
+
+
 def stage_identity(run_dir: Path, folder: str) -> str:
     """What a stage is: its resolved config, its script, the content of its files, and its parent's identity.
 
@@ -185,11 +201,11 @@ def stage_identity(run_dir: Path, folder: str) -> str:
     files = [name for name in (config.data.train, config.data.eval, config.data.prompts) if name is not None]
     if config.reward is not None and ".py:" in config.reward:
         files.append(config.reward.rsplit(":", 1)[0])
-    files += [f"{config.base_model}/{name}" for name in ("config.json", "model.safetensors")]
     parts: dict[str, Any] = {
         "config": config.model_dump(mode="json"),
         "script": file_digest(script) if script.exists() else None,
         "files": {name: file_digest(run_dir / name) for name in files if (run_dir / name).exists()},
+        "base": _weights_digest(run_dir / config.base_model),
         "parent": stage_identity(run_dir, str(Path(config.start_from).parent)) if config.start_from else None,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

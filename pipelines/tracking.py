@@ -69,7 +69,8 @@ class Tracker:
         """Start the process; it keeps what it knows in tracking.json."""
         check_mlflow()
         state = read_tracking(run_dir)
-        uri = default_uri() if state is None or os.environ.get("MLFLOW_TRACKING_URI") else state.uri
+        known = state is not None and state.parent_run_id is not None
+        uri = state.uri if state and known and not os.environ.get("MLFLOW_TRACKING_URI") else default_uri()
         environment = {
             **os.environ,
             "MLFLOW_TRACKING_URI": uri,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -48,14 +49,23 @@ ALIASES = {
 
 
 @lru_cache
-def trainer_fields(script: str) -> frozenset[str]:
-    """Field names of the config class behind a stage script (`sft.py`, `dpo.py`, `grpo.py`).
+def trainer_fields(script: str) -> dict[str, str]:
+    """Field -> annotation of the config class behind a stage script (`sft.py`, `dpo.py`, `grpo.py`).
 
     Raises BadInput where TRL or transformers is not installed.
     """
-    names = _class_fields(_package("trl") / "trainer" / CONFIG_FILES[script])
-    names |= _class_fields(_package("trl") / "trainer" / "base_config.py")
-    return frozenset(names | _class_fields(_package("transformers") / "training_args.py"))
+    return {
+        **_class_fields(_package("transformers") / "training_args.py"),
+        **_class_fields(_package("trl") / "trainer" / "base_config.py"),
+        **_class_fields(_package("trl") / "trainer" / CONFIG_FILES[script]),
+    }
+
+
+def check_value(script: str, name: str, value: object) -> None:
+    """BadInput where a field takes numbers alone and `value` is text, or takes no list and it is one."""
+    kinds = set(re.findall(r"\w+", trainer_fields(script).get(name, "")))
+    if kinds and kinds <= {"int", "float", "bool", "None"} and isinstance(value, (str, list, dict)):
+        raise BadInput(f'"{name}" takes a number ({trainer_fields(script)[name]}), not {value!r}')
 
 
 def check_field(script: str, name: str) -> None:
@@ -77,11 +87,11 @@ def _package(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _class_fields(path: Path) -> set[str]:
-    """Annotated names in the bodies of a module's classes."""
+def _class_fields(path: Path) -> dict[str, str]:
+    """Annotated names in the bodies of a module's classes, with their annotations."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {
-        statement.target.id
+        statement.target.id: ast.unparse(statement.annotation)
         for node in tree.body
         if isinstance(node, ast.ClassDef)
         for statement in node.body

@@ -68,6 +68,7 @@ class GroupTrainer(GRPOTrainer):
         self._window_solved = 0
         self._window_failed = 0
         self._window_groups = 0
+        self._batch_of_step = 0
         if dynamic_sampling is not None:
             self._check_dynamic_sampling()
         self.guard = SignalGuard(self, patience or (10 if dynamic_sampling is None else 3))
@@ -154,7 +155,10 @@ class GroupTrainer(GRPOTrainer):
         """
         world = self.accelerator.num_processes
         needed = len(inputs) * world // self.num_generations
-        prompts = _PromptStream(self.train_dataset, self.args.seed, self.state.global_step, self._step)
+        prompts = _PromptStream(
+            self.train_dataset, self.args.seed, self.state.global_step, self._batch_of_step
+        )
+        self._batch_of_step += 1
         prompts.mark_used(gather_object([row["prompt"] for row in inputs[:: self.num_generations]]))
         parts: list[Batch] = []
         found = generated = rounds = 0
@@ -241,7 +245,7 @@ class GroupTrainer(GRPOTrainer):
 
 
 class _PromptStream:
-    """Prompts for the extra rounds of one step: a permutation that depends on (seed, step) alone.
+    """Prompts for the extra rounds of one batch: a permutation by (seed, step, batch of the step) alone.
 
     It takes nothing from the data loader, whose position must stay the step count, so a resumed run draws
     the same prompts.
@@ -313,6 +317,7 @@ class SignalGuard(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         trainer = self.trainer
+        trainer._batch_of_step = 0
         if trainer._window_groups == 0:  # a step on rollouts of an earlier one
             return
         if self._dead():
@@ -333,6 +338,10 @@ class SignalGuard(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """After a resume, signal that was seen before counts: the checkpoints hold what it taught."""
+        self.remember(state)
+
+    def remember(self, state: TrainerState) -> None:
+        """Whether the steps in a state's history had any signal."""
         self.had_signal = any(entry.get("groups/informative") for entry in state.log_history)
 
     def _reason(self) -> str:

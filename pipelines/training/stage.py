@@ -26,7 +26,7 @@ import torch
 import transformers
 from datasets import Dataset
 from datasets import disable_progress_bars as disable_dataset_bars
-from transformers import PrinterCallback, TrainerCallback, set_seed
+from transformers import PrinterCallback, TrainerCallback, TrainerState, set_seed
 from trl.rewards import get_soft_overlong_punishment
 
 from estimators.errors import AdvisorError, BadInput
@@ -239,8 +239,14 @@ def _train(stage: Stage, trainer: Any) -> None:
         stage.events.write("note", text=f"resumed from {checkpoint.name}")
     stage.seconds["start"] = round(time.time() - psutil.Process().create_time(), 3)
     with stage.phase("train"):
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if checkpoint is None or not _load_finished(trainer, checkpoint):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     note = _stop_note(trainer, stage.folder)
+    if trainer.state.global_step < trainer.args.max_steps and note is None:
+        raise BadInput(
+            f"only {trainer.state.global_step} of {trainer.args.max_steps} steps were trained: the data "
+            "gives no whole batch; lower per_device_train_batch_size or the accumulation, or add rows"
+        )
     model = trainer.accelerator.unwrap_model(trainer.model)
     _drop_optimizer(trainer)
     metrics: dict[str, float] = {}
@@ -251,6 +257,18 @@ def _train(stage: Stage, trainer: Any) -> None:
     with stage.phase("save"):
         save_policy(model, stage.tokenizer, stage.folder / stages.MODEL)
     _finish(stage, model, trainer.state.global_step, rates, metrics, note)
+
+
+def _load_finished(trainer: Any, checkpoint: Path) -> bool:
+    """Load a checkpoint of the last step instead of resuming from it, which would train one step more."""
+    state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    if state.global_step < trainer.args.max_steps:
+        return False
+    trainer._load_from_checkpoint(str(checkpoint))
+    trainer.state = state
+    if hasattr(trainer, "guard"):
+        trainer.guard.remember(state)
+    return True
 
 
 def _drop_optimizer(trainer: Any) -> None:

@@ -89,6 +89,17 @@ def test_a_verifier_evaluates_a_pipeline_that_does_not_train_on_prompts(tmp_path
     assert (dpo.reward, dpo.data.prompts) == ("math", "data/eval.jsonl")
 
 
+def test_a_batch_has_no_more_groups_than_there_are_prompts(tmp_path):
+    """Of 12 prompts one is held out: 11 groups of 8, where the default is 32."""
+    answers(tmp_path)
+    text = (tmp_path / "prompts.jsonl").read_text().splitlines()[:12]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(text) + "\n")
+    run_advisor(tmp_path, "plan", "answers.yaml", "-o", "run")
+    trainer = stages.read_stage(tmp_path / "run/02-dapo").trainer
+    rows = trainer["per_device_train_batch_size"] * trainer.get("gradient_accumulation_steps", 1)
+    assert rows == 11 * 8
+
+
 def test_lengths_stay_within_the_models_context(tmp_path, task):
     """The tiny model has 64 positions and prompts of 6 tokens."""
     run = plan_small(tmp_path, task, ())
@@ -156,6 +167,11 @@ def test_a_budget_shortens_the_last_stage_and_says_so(tmp_path):
         ({}, ["--set", "dapo.lr=1"], "learning_rate"),
         ({}, ["--set", "dpo.beta=1"], "no dpo stage"),
         ({}, ["--set", "beta=1"], "METHOD.FIELD=VALUE"),
+        ({}, ["--set", "sft.max_steps=-5"], "-5"),
+        ({}, ["--set", "sft.max_steps=abc"], "abc"),
+        ({}, ["--set", "sft.learning_rate=1e-3x"], "1e-3x"),
+        ({}, ["--set", "dapo.eval_samples=0"], "samples"),
+        ({}, ["--set", "dapo.lora_r=0"], "0"),
     ],
 )
 def test_what_cannot_be_planned_is_said_in_one_message_and_leaves_nothing(tmp_path, changes, options, says):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -121,7 +122,16 @@ def test_the_whole_pipeline_and_what_mlflow_knows_of_it(small_run, advisor):
     changed = advisor("run", "run")
     assert changed.stderr.count("already finished") == 2
     assert stages.read_result(small_run / "02-dapo").steps == 2
-    assert list((small_run / "02-dapo" / "previous").iterdir()), "the earlier result is kept"
+    (kept,) = (small_run / "02-dapo" / "previous").iterdir()
+    assert "max_steps: 6" in (kept / stages.CONFIG).read_text()
+    assert (kept / "model").is_dir(), "the earlier result is kept"
+
+    # killed after the last step and before done.json: nothing is trained again, nor one step more
+    weights = (small_run / "02-dapo/model/model.safetensors").read_bytes()
+    shutil.rmtree(small_run / "02-dapo/model")
+    advisor("run", "run")
+    assert stages.read_result(small_run / "02-dapo").steps == 2
+    assert (small_run / "02-dapo/model/model.safetensors").read_bytes() == weights
 
 
 @pytest.mark.parametrize("victim", ["worker", "supervisor"])
@@ -185,24 +195,50 @@ def test_a_fault_of_mlflow_does_not_stop_a_training(small_run, advisor):
     assert len(mlflow_runs(small_run)) == 4
 
 
-def test_a_broken_setting_fails_in_one_message_with_its_place(small_run, advisor):
+def test_a_broken_setting_is_one_message_with_its_place_before_anything_starts(small_run, advisor):
     config = small_run / "01-sft" / stages.CONFIG
-    config.write_text(config.read_text().replace("learning_rate:", "learning_rat:"))
-    done = advisor("run", "run", check=3)
-    assert 'did you mean "learning_rate"' in done.stderr
-    assert len(done.stderr.split("error:")[1].splitlines()) <= 6
+    good = config.read_text()
+    for old, new, says in (
+        ("learning_rate:", "learning_rat:", 'did you mean "learning_rate"'),
+        ("method: sft", "method: sfft", 'did you mean "sft"'),
+        ("tuning: ", "tunning: ", ""),
+    ):
+        config.write_text(good.replace(old, new) if old in good else good + "tunning: full\n")
+        done = advisor("run", "run", check=1)
+        assert says in done.stderr
+        assert "config.yaml" in done.stderr
+        assert len(done.stderr.splitlines()) <= 6
+        assert read_run(small_run) is None
 
 
-def test_an_exception_in_the_reward_stops_the_stage_and_is_shown(small_run, advisor):
-    reward = Path(small_run.parent / "reward.py")
-    reward.write_text(
-        "def any_digit(completions, answer, **kwargs):\n    return [1 / 0 for _ in completions]\n"
+def test_a_reward_that_raises_is_found_before_any_model_is_loaded(small_run, advisor):
+    (small_run.parent / "reward.py").write_text(
+        "def any_digit(completions, answer, **kwargs):\n    return [1 / 0]\n"
+    )
+    done = advisor("run", "run", check=1)
+    assert "ZeroDivisionError" in done.stderr
+    assert "reward.py:2" in done.stderr
+    assert not (small_run / "00-probe" / stages.LOG).exists()
+
+
+def test_a_reward_that_raises_in_training_stops_the_stage_and_names_the_completion(small_run, advisor):
+    """It is well behaved on golds and probes, and fails on what the model writes."""
+    (small_run.parent / "reward.py").write_text(
+        "def any_digit(completions, answer, trainer_state=None, **kwargs):\n"
+        "    return [1 / 0 if trainer_state else 0.0 for _ in completions]\n"
     )
     done = advisor("run", "run", check=3)
     assert "ZeroDivisionError" in done.stderr
     assert "reward.py:2" in done.stderr
     assert "on the completion" in done.stderr
     assert "advisor run run" in done.stderr
+
+
+def test_too_few_prompts_for_a_batch_are_an_error_and_no_finished_stage(small_run, advisor):
+    data = small_run / "data/prompts.jsonl"
+    data.write_text("\n".join(data.read_text().splitlines()[:3]) + "\n")
+    done = advisor("run", "run", check=3)
+    assert "only 0 of 6 steps were trained" in done.stderr
 
 
 def test_a_training_without_any_signal_fails_each_time_with_its_cause(small_run, advisor):
