@@ -38,7 +38,9 @@ def build_run(request: PlanRequest, hardware: Hardware, run_dir: Path, force: bo
     base_model = _base_model(request.model, run_dir)
     fresh = not run_dir.exists()
     try:
-        data = prepare_data(run_dir, request.model, sources, request.eval, reward is not None, request.seed)
+        # prompts that no stage trains on still show what the training did, where there is a reward
+        held_out = request.eval or (None if "prompts" in sources else request.data.get("prompts"))
+        data = prepare_data(run_dir, request.model, sources, held_out, reward is not None, request.seed)
         reward = _check_reward(reward, data, run_dir)
         plan, configs = size_and_configure(
             request, methods, data, reward, base_model, hardware, run_dir, force
@@ -114,7 +116,7 @@ def _check_reward(reward: str | None, data: PreparedData, run_dir: Path) -> str 
                 "RL needs a reward: set `reward` in the answers to a built-in name or to file.py:function"
             )
     if reward is None or data.eval_prompts is None:
-        return None if prompts is None else reward
+        return reward
     if ".py:" in reward:
         path, name = reward.rsplit(":", 1)
         reward = f"{_portable(Path(path), run_dir)}:{name}"

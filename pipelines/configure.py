@@ -25,6 +25,7 @@ from pipelines.stages import (
     StageData,
     Tuning,
 )
+from pipelines.token_counts import context_length
 
 EVAL_COMPLETIONS_AT_ONCE = 256
 CHECKPOINTS_PER_STAGE = 10
@@ -78,16 +79,17 @@ def size_and_configure(
     fitted = _fit_all(request, drafts, hardware, force)
     fitted, cut = _within_budget(request, fitted, hardware)
     notes += cut
+    evaluation = _fit_evaluation(evaluation, [result.request for _, result in fitted], hardware)
     planned: list[PlannedStage] = []
     configs: dict[str, tuple[StageConfig, dict[str, str]]] = {}
     probe = evaluation is not None and reward is not None and data.eval_prompts is not None
     first = 0 if probe else 1
-    if probe:
+    if probe and evaluation is not None:
         config = StageConfig(
             method=PROBE,
             base_model=base_model,
             tuning="full",
-            dtype=_dtype("lora", hardware),
+            dtype=_dtype(fitted[0][1].request.tuning, hardware),
             data=StageData(prompts=data.eval_prompts),
             reward=reward,
             evaluation=evaluation,
@@ -97,7 +99,10 @@ def size_and_configure(
             config,
             {"method": "pass@k of the base model on held-out prompts, before any training"},
         )
-        planned.append(_planned_probe(fitted[0][1].request, evaluation, hardware))
+        size = _size(_probe_request([r.request for _, r in fitted], evaluation, hardware), hardware)
+        planned.append(
+            PlannedStage(folder="00-probe", method=PROBE, tuning="none", steps=0, **_numbers(size))
+        )
     previous: str | None = None
     for number, (draft, result) in enumerate(fitted, start=first or 1):
         folder = f"{number:02d}-{draft.method.name}"
@@ -156,6 +161,41 @@ def _evaluation(
     )
 
 
+def _fit_evaluation(
+    evaluation: Evaluation | None, requests: list[StageRequest], hardware: Hardware
+) -> Evaluation | None:
+    """The evaluation with the completions of the RL stage as it fits, and as many at once as fit too."""
+    if evaluation is None:
+        return None
+    lengths = [r.max_completion_length for r in requests if r.max_completion_length is not None]
+    evaluation = evaluation.model_copy(update={"max_new_tokens": min([evaluation.max_new_tokens, *lengths])})
+    while evaluation.batch_size > 1:
+        if _size(_probe_request(requests, evaluation, hardware), hardware).verdict == "fits":
+            break
+        evaluation = evaluation.model_copy(update={"batch_size": evaluation.batch_size // 2})
+    return evaluation
+
+
+def _probe_request(requests: list[StageRequest], evaluation: Evaluation, hardware: Hardware) -> StageRequest:
+    """Sampling alone, with weights as wide as the widest of the stages that are evaluated."""
+    full = any(request.tuning == "full" for request in requests)
+    return requests[0].model_copy(
+        update={
+            "method": PROBE,
+            "tuning": "full" if full else "lora",
+            "weights_dtype": "fp32" if full or hardware.kind == "cpu" else "bf16",
+            "steps": None,
+            "steps_per_generation": None,
+            "gradient_accumulation": 1,
+            "micro_batch": evaluation.batch_size,
+            "num_generations": 1,
+            "max_completion_length": evaluation.max_new_tokens,
+            "eval_completions": evaluation.prompts * evaluation.samples,
+            "eval_tokens": evaluation.max_new_tokens,
+        }
+    )
+
+
 def _completion_tokens(request: PlanRequest) -> int:
     """`max_completion_length` where the user did not say it."""
     return LONG_COT_TOKENS if request.long_cot else MAX_TOKENS.get(request.task or "", DEFAULT_TOKENS)
@@ -193,7 +233,10 @@ def _draft(
     examples = effective // group if method.is_rl else effective
     passes = math.ceil(file.rows * method.epochs / examples)
     steps = value("max_steps", min(method.max_steps, max(method.min_steps, passes)))
-    completion = value("max_completion_length", _completion_tokens(request)) if method.is_rl else None
+    room = context_length(request.model) or 1_000_000
+    longest = max(1, min(_completion_tokens(request), room - file.max_prompt_tokens))
+    completion = value("max_completion_length", longest) if method.is_rl else None
+    max_length = value("max_length", min(_round_up(file.max_tokens), 8192, room))
     return _Stage(
         method=method,
         effective_batch=effective,
@@ -204,7 +247,7 @@ def _draft(
             tuning=tuning,
             lora_rank=value("lora_r", 16),
             lora_targets=value("lora_targets", "all-linear"),
-            max_length=None if method.is_rl else value("max_length", min(_round_up(file.max_tokens), 8192)),
+            max_length=None if method.is_rl else max_length,
             mean_length=None if method.is_rl else file.mean_tokens,
             max_prompt_length=file.max_prompt_tokens if method.is_rl else None,
             mean_completion_length=mean_completion if method.is_rl else None,
@@ -238,7 +281,8 @@ def _fit_all(
         for draft in drafts:
             keep = tuple(n for n in ("tuning",) if request.tuning != "auto" or n in draft.user)
             try:
-                fitted = fit_stage(draft.request, hardware, keep=keep)
+                fitted = fit_stage(_small_rollouts(draft.request, hardware), hardware, keep=keep)
+                fitted = fitted.model_copy(update={"request": _large_rollouts(fitted.request, hardware)})
                 size = _size(fitted.request, hardware)
                 results.append(fitted.model_copy(update={"size": size}))
             except DoesNotFit:
@@ -256,6 +300,39 @@ def _fit_all(
             for draft in drafts
         ]
     return list(zip(drafts, results, strict=True))
+
+
+def _rollout_steps(request: StageRequest) -> list[int]:
+    """Values of `steps_per_generation` that sample whole groups, ascending.
+
+    TRL samples `per_device_train_batch_size` x `steps_per_generation` completions at once. Fewer than a
+    whole optimizer step's take less memory and are as much on-policy: no update lies between them.
+    """
+    accumulation = request.gradient_accumulation
+    return [
+        steps
+        for steps in range(1, accumulation + 1)
+        if accumulation % steps == 0 and request.micro_batch * steps % request.num_generations == 0
+    ]
+
+
+def _small_rollouts(request: StageRequest, hardware: Hardware) -> StageRequest:
+    """The request with the fewest completions sampled at once, where rollouts take a GPU's memory."""
+    steps = _rollout_steps(request)
+    if hardware.kind != "gpu" or request.max_completion_length is None or len(steps) < 2:
+        return request
+    return request.model_copy(update={"steps_per_generation": steps[0]})
+
+
+def _large_rollouts(request: StageRequest, hardware: Hardware) -> StageRequest:
+    """A request that fits, with as many completions sampled at once as fit too: that takes less time."""
+    if request.steps_per_generation is None:
+        return request
+    for steps in reversed(_rollout_steps(request)):
+        larger = request.model_copy(update={"steps_per_generation": steps})
+        if _size(larger, hardware).verdict == "fits":
+            return larger
+    return request
 
 
 def _within_budget(
@@ -338,23 +415,6 @@ def _numbers(size: StageSize) -> dict[str, Any]:
     }
 
 
-def _planned_probe(request: StageRequest, evaluation: Evaluation | None, hardware: Hardware) -> PlannedStage:
-    """The plan's line for the probe: weights, cache and the sampling of held-out prompts."""
-    assert evaluation is not None
-    probe = request.model_copy(
-        update={
-            "method": PROBE,
-            "tuning": "full",
-            "steps": None,
-            "micro_batch": evaluation.batch_size,
-            "max_completion_length": evaluation.max_new_tokens,
-        }
-    )
-    return PlannedStage(
-        folder="00-probe", method=PROBE, tuning="none", steps=0, **_numbers(_size(probe, hardware))
-    )
-
-
 def _configure(
     request: PlanRequest,
     draft: _Stage,
@@ -393,6 +453,12 @@ def _configure(
         elif fitted.num_generations != trainer["num_generations"]:
             put("num_generations", fitted.num_generations, "smaller groups, so that it fits")
         put("max_completion_length", fitted.max_completion_length, "longest completion in a rollout")
+        if fitted.steps_per_generation not in (None, fitted.gradient_accumulation):
+            put(
+                "steps_per_generation",
+                fitted.steps_per_generation,
+                "fewer rollouts at once, so that they fit",
+            )
     elif fitted.max_length is not None:
         put(
             "max_length",

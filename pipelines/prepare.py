@@ -100,6 +100,8 @@ def prepare_data(
     elif wants_prompts and "prompts" in rows:
         share = min(EVAL_SHARE, MAX_EVAL_PROMPTS / max(len(rows["prompts"]), 1))
         rows["prompts"], held_out = split_records(rows["prompts"], share, seed)
+    if wants_prompts and not held_out:
+        notes.append("no prompts could be held out, so nothing is evaluated with the reward; name data.eval")
     keys = {prompt_key(row) for row in held_out}
     files: dict[str, PreparedFile] = {}
     for kind, report in reports.items():

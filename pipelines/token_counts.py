@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +19,16 @@ def model_folders(model: str) -> list[Path]:
         hub = Path.home() / ".cache" / "huggingface" / "hub"
         folders += sorted((hub / f"models--{model.replace('/', '--')}" / "snapshots").glob("*"))
     return folders
+
+
+def context_length(model: str) -> int | None:
+    """The longest sequence that a model's positions allow, where its config.json is at hand and says so."""
+    for folder in model_folders(model):
+        if (folder / "config.json").exists():
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            length = (config.get("text_config") or config).get("max_position_embeddings")
+            return int(length) if length else None
+    return None
 
 
 def tokens_per_char(model: str, texts: Iterable[str]) -> float:

@@ -169,13 +169,10 @@ class Sync:
                 "advisor.pipeline": " → ".join(plan.get("pipeline", [])),
                 "advisor.plan_sha256": stages.file_digest(self.run_dir / PLAN),
             }
-            created = self.client.create_run(self.state.experiment_id, tags=tags, run_name=run.name)
-            parent = created.info.run_id
-            self.client.log_batch(
-                parent,
-                params=[self.entities.Param(k, str(v)) for k, v in _flat(_parent_params(plan)).items()],
-            )
+            parent = self._find_or_create(run.name, tags, {"advisor.run": run.id})
             self.save(parent_run_id=parent)
+            params = [self.entities.Param(k, str(v)[:6000]) for k, v in _flat(_parent_params(plan)).items()]
+            self.client.log_batch(parent, params=params)
         elif run.status == "running":
             self.client.update_run(self.state.parent_run_id, status="RUNNING")
 
@@ -210,9 +207,14 @@ class Sync:
             tracked = self._send_params(stage, tracked)
         reader = EventReader(self.run_dir / stage.folder / stages.EVENTS, offset=tracked.offset)
         steps = dict(tracked.last_step)
-        for event in reader.new():
-            self._send_event(tracked.run_id, event, steps)
-        tracked = tracked.model_copy(update={"offset": reader.offset, "last_step": steps})
+        try:
+            for event in reader.new():
+                self._send_event(tracked.run_id, event, steps)
+            tracked = tracked.model_copy(update={"offset": reader.offset})
+        finally:  # what was sent before a fault is not sent again
+            tracked = tracked.model_copy(update={"last_step": steps})
+            if tracked != self.state.stages.get(stage.folder):
+                self.save(stages={**self.state.stages, stage.folder: tracked})
         if stage.status in STATUS and not tracked.ended:
             for name in (stages.CONFIG, stages.SCRIPT, stages.LOG, stages.DONE):
                 if (self.run_dir / stage.folder / name).exists():
@@ -238,8 +240,30 @@ class Sync:
         if data and (self.run_dir / data).exists():
             tags["advisor.data"] = data
             tags["advisor.data_sha256"] = stages.file_digest(self.run_dir / data)
-        created = self.client.create_run(self.state.experiment_id, tags=tags, run_name=stage.folder)
-        return TrackedStage(run_id=created.info.run_id, identity=str(stage.identity))
+        known = {
+            "advisor.run": run.id,
+            "advisor.stage": stage.folder,
+            "advisor.identity": str(stage.identity),
+        }
+        tracked = TrackedStage(
+            run_id=self._find_or_create(stage.folder, tags, known), identity=str(stage.identity)
+        )
+        self.save(stages={**self.state.stages, stage.folder: tracked})
+        return tracked
+
+    def _find_or_create(self, name: str, tags: dict[str, Any], known: dict[str, str]) -> str:
+        """The run with the tags `known`, or a new one.
+
+        A fault between making a run and noting its id, or a kill there, must not make a second one. A parent
+        is told from its stages by having no stage.
+        """
+        wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in known.items())
+        found = self.client.search_runs([self.state.experiment_id], filter_string=wanted)
+        for run in found:
+            if "advisor.stage" in known or "advisor.stage" not in run.data.tags:
+                return str(run.info.run_id)
+        created = self.client.create_run(self.state.experiment_id, tags=tags, run_name=name)
+        return str(created.info.run_id)
 
     def _send_params(self, stage: StageRun, tracked: TrackedStage) -> TrackedStage:
         """The stage's config as parameters, and what the plan predicted for it as metrics."""

@@ -249,7 +249,7 @@ class _Fixer:
 def _has_sharegpt_tools(record: Row, match: Match) -> bool:
     if not match.form.name.startswith("sharegpt"):
         return False
-    value = record.get(match.columns.get("messages", match.columns.get("prompt", "")))
+    value = record.get(match.columns["messages" if "messages" in match.columns else "prompt"])
     return isinstance(value, list) and any(
         isinstance(m, dict)
         and m.get("from") in ("function_call", "observation", "tool_call", "tool_response")

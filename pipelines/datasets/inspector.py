@@ -142,7 +142,7 @@ class Inspector:
             return None
         if {"system", "history", "tools"} & match.columns.keys() or self.gold not in (None, "answer"):
             return None
-        used = {match.columns[part] for part in parts} | {match.columns.get("input", "")}
+        used = {match.columns[part] for part in (*parts, "input") if part in match.columns}
         answer = match.columns.get("answer") if self.gold else None
         if answer and self.kinds.get(answer, ("text", 0))[0] != "text":
             return None

@@ -45,7 +45,9 @@ class _Text:
         try:
             self.text += self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            raise encodings.not_utf8(bytes(error.object), error, self._log, self._bytes_line) from None
+            raise encodings.not_utf8(
+                bytes(error.object), error, self._log, self._bytes_line, last=not data
+            ) from None
         self._bytes_line += data.count(b"\n")
 
     def more(self) -> bool:

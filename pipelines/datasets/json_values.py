@@ -38,7 +38,13 @@ def make_decoder(on_constant: Callable[[str], None]) -> json.JSONDecoder:
         on_constant(name)
         return _CONSTANTS[name]
 
-    return json.JSONDecoder(parse_constant=constant, object_pairs_hook=_pairs)
+    def number(text: str) -> float:
+        value = float(text)
+        if value in (_CONSTANTS["Infinity"], _CONSTANTS["-Infinity"]):
+            on_constant(text)  # 1e999: valid JSON that no double holds
+        return value
+
+    return json.JSONDecoder(parse_constant=constant, parse_float=number, object_pairs_hook=_pairs)
 
 
 def surrogate_in(value: Any) -> str | None:

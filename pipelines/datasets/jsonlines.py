@@ -73,8 +73,9 @@ def careful_batches(block: bytes, first: int, log: ReadLog, unended: bool = Fals
             log.repaired("strip_bom")
             line = line[len(encodings.UTF8_BOM) :]
         try:
-            text = encodings.decode(line, log, place)
-            record = parse_line(text, place, log, last_line=unended and place == first + len(lines) - 1)
+            last = unended and place == first + len(lines) - 1
+            text = encodings.decode(line, log, place, last=last)
+            record = parse_line(text, place, log, last_line=last)
         except DataError as error:
             mended = _mend(line, place, log)
             if mended is not None:

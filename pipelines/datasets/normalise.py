@@ -81,6 +81,11 @@ def column(record: Row, match: Match, part: str) -> Any:
     return value
 
 
+def _optional(record: Row, match: Match, part: str) -> Any:
+    """The value of a part that a row may lack; None where the source has no column for it."""
+    return record.get(match.columns[part]) if part in match.columns else None
+
+
 def _text(record: Row, match: Match, part: str) -> str:
     value = column(record, match, part)
     if not isinstance(value, str):
@@ -111,7 +116,7 @@ def _messages(record: Row, match: Match, mend: bool) -> Row:
             "no assistant message", "nothing can be trained in this row; add the answer or leave it out"
         )
     row: Row = {"messages": messages}
-    tools = record.get(match.columns.get("tools", ""))
+    tools = _optional(record, match, "tools")
     if tools is not None:
         row["tools"] = parse_tools(tools)
     return row
@@ -132,7 +137,7 @@ def parse_tools(tools: Any) -> Any:
 
 
 def _with_system(record: Row, match: Match, messages: list[Row]) -> list[Row]:
-    system = record.get(match.columns.get("system", ""))
+    system = _optional(record, match, "system")
     if system is None or system == "":
         return messages
     if not isinstance(system, str):
@@ -145,7 +150,7 @@ def _prompt_completion(record: Row, match: Match, conversational: bool, mend: bo
         prompt: Any = _conversation_of_text(record, match)
         completion: Any = [{"role": "assistant", "content": _text(record, match, "completion")}]
     else:
-        if not conversational and record.get(match.columns.get("system", "")):
+        if not conversational and _optional(record, match, "system"):
             raise RowProblem('"system" holds text here and none in the first rows', SYSTEM_REMEDY)
         prompt = _with_input(record, match, _side(record, match, "prompt", conversational, mend))
         completion = _side(record, match, "completion", conversational, mend)
@@ -161,7 +166,7 @@ def _prompt_completion(record: Row, match: Match, conversational: bool, mend: bo
 
 def _with_input(record: Row, match: Match, prompt: Any) -> Any:
     """Alpaca's instruction and its input, with an empty line between them."""
-    extra = record.get(match.columns.get("input", ""))
+    extra = _optional(record, match, "input")
     if extra is None or extra == "":
         return prompt
     if not isinstance(extra, str):
@@ -172,7 +177,7 @@ def _with_input(record: Row, match: Match, prompt: Any) -> Any:
 def _conversation_of_text(record: Row, match: Match) -> list[Row]:
     """Alpaca with a system prompt or a history, as messages."""
     messages: list[Row] = []
-    history = record.get(match.columns.get("history", "")) or []
+    history = _optional(record, match, "history") or []
     if not isinstance(history, list):
         raise RowProblem(f'"{match.columns["history"]}" is {kind_of(history)}, not a list of pairs')
     for pair in history:
@@ -206,7 +211,7 @@ def _preference(record: Row, match: Match, conversational: bool, mend: bool) -> 
         return implicit_prompt(chosen, rejected)
     raw_prompt = column(record, match, "prompt")
     if not conversational:
-        if record.get(match.columns.get("system", "")):
+        if _optional(record, match, "system"):
             raise RowProblem('"system" holds text here and none in the first rows', SYSTEM_REMEDY)
         prompt: Any = _with_input(record, match, _text(record, match, "prompt"))
         return {"prompt": prompt, "chosen": chosen, "rejected": rejected}

@@ -18,6 +18,8 @@ from pipelines.datasets.sources import read_batches
 
 LOOKED_AT = 5_000
 LISTED = 20
+MAX_COMPARED = 8
+"""Of the rows that share a band; where hundreds do, one of the first is as good as another."""
 WORD = re.compile(r"\w+")
 SHINGLE_WORDS = 3
 MIN_WORDS = 12
@@ -62,7 +64,7 @@ def _near_duplicates(report: DataReport, places: list[int], rows: list[Row]) -> 
     pairs = near_pairs(texts)
     if not pairs:
         return []
-    looked = f"of {len(rows):,} rows" if len(rows) == report.rows else f"of the first {len(rows):,} rows"
+    looked = _looked_at(report, rows)
     first, second = pairs[0]
     return [
         Finding(
@@ -97,15 +99,14 @@ def near_pairs(texts: list[str]) -> list[tuple[int, int]]:
         if len(words) < MIN_WORDS or text in seen:
             continue
         seen.add(text)
-        own = frozenset(
-            hash(run) for run in zip(*(words[start:] for start in range(SHINGLE_WORDS)), strict=False)
-        )
+        runs = zip(*(words[start:] for start in range(SHINGLE_WORDS)), strict=False)
+        own = frozenset(map(hash, runs))
         hashes = np.fromiter(own, dtype=np.int64, count=len(own)).view(np.uint64)
-        minima = np.array([(hashes * f + o).min() for f, o in zip(factors, offsets, strict=True)])
+        minima = (hashes[:, None] * factors + offsets).min(axis=0)
         keys = [
             (band, minima[band * ROWS_A_BAND : (band + 1) * ROWS_A_BAND].tobytes()) for band in range(BANDS)
         ]
-        candidates = sorted({other for key in keys for other in buckets.get(key, [])[:50]})
+        candidates = sorted({other for key in keys for other in buckets.get(key, [])[:MAX_COMPARED]})
         match = next((c for c in candidates if _jaccard(shingles[c], own) >= SIMILAR), None)
         if match is not None:
             pairs.append((match, index))
@@ -117,6 +118,10 @@ def near_pairs(texts: list[str]) -> list[tuple[int, int]]:
 
 def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:
     return len(one & other) / len(one | other)
+
+
+def _looked_at(report: DataReport, rows: list[Row]) -> str:
+    return f"of {len(rows):,} rows" if len(rows) == report.rows else f"of the first {len(rows):,} rows"
 
 
 def _contradictions(report: DataReport, places: list[int], rows: list[Row]) -> list[Finding]:
@@ -155,7 +160,7 @@ def _loose_ends(report: DataReport, places: list[int], rows: list[Row]) -> list[
     return [
         Finding(
             code="prompt_ends_in_space",
-            says=f"{len(loose)} prompts end with a space",
+            says=f"{len(loose)} {_looked_at(report, rows)} have a prompt that ends with a space",
             remedy="move the space to the start of the answer: most tokenizers join it with the next word",
             count=len(loose),
             share=len(loose) / len(rows),

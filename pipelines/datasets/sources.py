@@ -139,7 +139,7 @@ def _read_text(stream: ByteStream, suffix: str, log: ReadLog) -> Iterator[Batch]
         wide = encodings.wide_mark(head)
         if wide is not None:
             log.mended(1, f"{wide.upper()}, written as UTF-8")
-            stream = encodings.Transcoded(stream, head, wide)  # type: ignore[assignment]
+            stream = encodings.Transcoded(stream, head, wide, log)  # type: ignore[assignment]
             head = stream.read(HEAD_BYTES)
     encodings.check_marks(head, log)
     packed = stream_suffix(log.file)

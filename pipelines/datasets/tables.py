@@ -88,7 +88,7 @@ class _Lines:
     @staticmethod
     def _read(stream: ByteStream, log: ReadLog, head: bytes) -> Iterator[str]:
         first_line = 1
-        for block, _ in line_blocks(stream, log, head):
+        for block, unended in line_blocks(stream, log, head):
             if first_line == 1 and block.startswith(encodings.UTF8_BOM):
                 log.repaired("strip_bom")
                 block = block[len(encodings.UTF8_BOM) :]
@@ -97,7 +97,8 @@ class _Lines:
                 text = block.decode("utf-8").split("\n")
             except UnicodeDecodeError:
                 for offset, line in enumerate(lines):  # give out what comes before the bad line
-                    yield encodings.decode(line, log, first_line + offset) + "\n"
+                    last = unended and offset == len(lines) - 1
+                    yield encodings.decode(line, log, first_line + offset, last=last) + "\n"
                 continue
             for one in text:
                 yield one + "\n"
@@ -122,6 +123,12 @@ def _header(lines: _Lines, log: ReadLog, delimiter: str) -> tuple[list[str], str
             if more is None:
                 raise log.error("a quote in the header is not closed", place, text=excerpt(line))
             line += more
+    if "\r" in line.rstrip("\r\n"):
+        raise log.error(
+            "the line ends are bare carriage returns (old Macintosh)",
+            place,
+            remedy="save the table with the line ends of Unix or Windows",
+        )
     names = _split(line, delimiter)
     if find_form(dict.fromkeys(names, "")) is None:
         for other, word in DELIMITERS.items():

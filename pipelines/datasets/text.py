@@ -41,30 +41,40 @@ class Transcoded:
 
     compression = "transcoded"
 
-    def __init__(self, stream: ByteStream, head: bytes, codec: str) -> None:
+    def __init__(self, stream: ByteStream, head: bytes, codec: str, log: ReadLog) -> None:
         self._stream = stream
         self._head = head
         self._decoder = codecs.getincrementaldecoder(codec)()
+        self._codec = codec
+        self._log = log
 
     def read(self, size: int) -> bytes:
-        """About `size` bytes; empty at the end. UnicodeDecodeError where it ends inside a character."""
+        """About `size` bytes; empty at the end. Raises DataError where the text is broken."""
         while True:
             data = self._head or self._stream.read(size)
             self._head = b""
-            text = self._decoder.decode(data, final=not data)
+            try:
+                text = self._decoder.decode(data, final=not data)
+            except UnicodeDecodeError as error:
+                raise self._log.error(f"not {self._codec.upper()} throughout: {error.reason}") from None
             if text or not data:
                 return text.encode("utf-8", "surrogatepass")
 
 
-def decode(data: bytes, log: ReadLog, first_line: int = 1) -> str:
-    """`data` as text; DataError with the physical line and column of the first byte that is not UTF-8."""
+def decode(data: bytes, log: ReadLog, first_line: int = 1, *, last: bool = False) -> str:
+    """`data` as text; DataError with the physical line and column of the first byte that is not UTF-8.
+
+    `last` says that the file ends with `data`, so that half of a character at its end was cut off.
+    """
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise not_utf8(data, error, log, first_line) from None
+        raise not_utf8(data, error, log, first_line, last=last) from None
 
 
-def not_utf8(data: bytes, error: UnicodeDecodeError, log: ReadLog, first_line: int) -> DataError:
+def not_utf8(
+    data: bytes, error: UnicodeDecodeError, log: ReadLog, first_line: int, *, last: bool = False
+) -> DataError:
     """The error for a byte that is not UTF-8."""
     line = first_line + data.count(b"\n", 0, error.start)
     start = data.rfind(b"\n", 0, error.start) + 1
@@ -72,6 +82,14 @@ def not_utf8(data: bytes, error: UnicodeDecodeError, log: ReadLog, first_line: i
     text = data[start : len(data) if end < 0 else end]
     column = len(data[start : error.start].decode("utf-8", "replace")) + 1
     byte = data[error.start]
+    if last and error.reason == "unexpected end of data":
+        return log.error(
+            "not UTF-8: the text ends in the middle of a character (the file is cut off)",
+            line,
+            column=column,
+            text=excerpt(text.decode("utf-8", "replace"), column),
+            remedy="write or copy the file again",
+        )
     if byte >= 0xA0 or byte in _WINDOWS_1252:
         guess, codec = "Latin-1 or Windows-1252", "cp1252"
     else:

@@ -21,6 +21,10 @@ LIBRARIES = {"json_schema": "jsonschema", "reasoning_gym": "reasoning_gym"}
 def import_for(job: dict[str, Any], answers: Any) -> None:
     """Import what a job needs, and say so before and after: the parent's clock then starts anew."""
     name = LIBRARIES.get(job["kind"])
+    if job["kind"] == "math" and "math_verify" not in sys.modules:
+        from pipelines.rewards.maths.engine import needs_math_verify
+
+        name = "math_verify" if needs_math_verify(job["gold"]) else None
     if name is not None and name not in sys.modules:
         answers.write(b'"importing"\n')
         __import__(name)

@@ -31,7 +31,7 @@ class GuardedReward:
             scores = self.reward(completions=completions, **columns)
         except BadInput:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._explained(error, completions, columns) from error
         if not isinstance(scores, (list, tuple)) or len(scores) != len(completions):
             listed = isinstance(scores, (list, tuple))
@@ -57,7 +57,7 @@ class GuardedReward:
             )
         return number
 
-    def _explained(self, error: Exception, completions: list[Any], columns: dict[str, Any]) -> BadInput:
+    def _explained(self, error: BaseException, completions: list[Any], columns: dict[str, Any]) -> BadInput:
         """The error with the first completion that raises it alone."""
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
@@ -75,6 +75,6 @@ class GuardedReward:
         }
         try:
             self.reward(completions=[completions[index]], **alone)
-        except Exception:
+        except (Exception, SystemExit):
             return True
         return False

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from estimators.errors import BadInput
 from pipelines.stages import Lora, StageConfig
@@ -128,10 +128,3 @@ def save_policy(model: Any, tokenizer: PreTrainedTokenizerBase, folder: Path) ->
     options = {"selected_adapters": ["default"]} if isinstance(model, PeftModel) else {}
     model.save_pretrained(folder, **options)
     tokenizer.save_pretrained(folder)
-
-
-def context_length(name: str) -> int | None:
-    """Longest sequence the model's positions allow, where its config says."""
-    config = AutoConfig.from_pretrained(name)
-    length = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return int(length) if length else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import gc
 import importlib.metadata
 import os
 import resource
@@ -241,6 +242,7 @@ def _train(stage: Stage, trainer: Any) -> None:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     note = _stop_note(trainer, stage.folder)
     model = trainer.accelerator.unwrap_model(trainer.model)
+    _drop_optimizer(trainer)
     metrics: dict[str, float] = {}
     with stage.phase("evaluate"):
         if trainer.eval_dataset is not None and stage.config.data.eval is not None:
@@ -249,6 +251,17 @@ def _train(stage: Stage, trainer: Any) -> None:
     with stage.phase("save"):
         save_policy(model, stage.tokenizer, stage.folder / stages.MODEL)
     _finish(stage, model, trainer.state.global_step, rates, metrics, note)
+
+
+def _drop_optimizer(trainer: Any) -> None:
+    """Free gradients and optimizer states: the evaluation has the memory that its estimate counts on."""
+    trainer.model.zero_grad(set_to_none=True)
+    trainer.optimizer = trainer.lr_scheduler = None
+    trainer.accelerator._optimizers.clear()
+    trainer.accelerator._schedulers.clear()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _stop_note(trainer: Any, folder: Path) -> str | None:

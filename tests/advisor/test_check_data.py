@@ -192,7 +192,7 @@ def test_a_sample_is_quick_and_says_so(check, tmp_path):
 
 
 def test_the_second_check_of_the_same_content_comes_from_the_cache(check, tmp_path):
-    rows = "".join(json.dumps({"text": f"{n} {'word ' * 100}"}) + "\n" for n in range(12_000))
+    rows = "".join(json.dumps({"text": f"{n} {'word' * 100}"}) + "\n" for n in range(12_000))
     (tmp_path / "rows.jsonl").write_text(rows)
     code, first, _ = check("rows.jsonl", "--json")
     assert code == 0

@@ -61,6 +61,40 @@ def test_a_plan_for_a_named_gpu_is_sized_written_and_read_back(tmp_path):
     assert rows % dapo.trainer["num_generations"] == 0
 
 
+def test_long_chains_of_8b_fit_one_h100_rollouts_and_evaluation_included(tmp_path):
+    answers(tmp_path, long_cot="yes")
+    run_advisor(tmp_path, "plan", "answers.yaml", "-o", "run")
+    run = tmp_path / "run"
+    assert read_plan(run).verdict == "fits"
+    dapo, probe = stages.read_stage(run / "02-dapo"), stages.read_stage(run / "00-probe")
+    accumulation = dapo.trainer["gradient_accumulation_steps"]
+    at_once = dapo.trainer.get("steps_per_generation", accumulation)
+    assert accumulation % at_once == 0
+    assert dapo.trainer["per_device_train_batch_size"] * at_once % dapo.trainer["num_generations"] == 0
+    length = dapo.trainer["max_completion_length"]
+    assert {c.evaluation.max_new_tokens for c in (dapo, probe)} == {length}
+    assert length == 4096, "rollouts in parts, not shorter chains"
+
+
+def test_a_verifier_evaluates_a_pipeline_that_does_not_train_on_prompts(tmp_path):
+    """Verifiable, pairs, limited: DPO alone, and the prompts still show what it did."""
+    (tmp_path / "pairs.jsonl").write_text(
+        "".join(f'{{"prompt": "{i}+3?", "chosen": "{i + 3}", "rejected": "{i}"}}\n' for i in range(40))
+    )
+    data = {"prompts": "prompts.jsonl", "preferences": "pairs.jsonl"}
+    answers(tmp_path, preference_pairs="yes", limited_compute="yes", base_capable="yes", data=data)
+    run_advisor(tmp_path, "plan", "answers.yaml", "-o", "run")
+    assert [s.folder for s in read_plan(tmp_path / "run").stages] == ["00-probe", "01-dpo"]
+    dpo = stages.read_stage(tmp_path / "run/01-dpo")
+    assert (dpo.reward, dpo.data.prompts) == ("math", "data/eval.jsonl")
+
+
+def test_lengths_stay_within_the_models_context(tmp_path, task):
+    """The tiny model has 64 positions and prompts of 6 tokens."""
+    run = plan_small(tmp_path, task, ())
+    assert stages.read_stage(run / "02-dapo").trainer["max_completion_length"] == 64 - 6
+
+
 def test_config_files_are_short_and_say_why(tmp_path):
     answers(tmp_path)
     run_advisor(tmp_path, "plan", "answers.yaml", "-o", "run")

@@ -41,10 +41,12 @@ def judge(gold: str, pred: str) -> float | None:
     gold, pred = gold.strip(), pred.strip()
     if not usable(gold):
         return None
-    if not pred or len(pred) > MAX_CHARS:
+    if not pred:
         return 0.0
     if squeezed(gold) == squeezed(pred):
         return 1.0
+    if max(len(pred), len(gold)) > MAX_CHARS:
+        return 0.0
     gold_label, pred_label = choice(gold), choice(pred)
     if gold_label and not gold_label[1] and not pred_label:
         pred_label = _loose_choice(pred)
@@ -66,7 +68,7 @@ def usable(gold: str) -> bool:
     words = as_text(gold)
     if NO_SOLUTION.match(words):
         return True
-    return bool(words) and len(gold) <= MAX_CHARS and not PLACEHOLDER.search(words)
+    return bool(words) and (len(gold) > 1000 or not PLACEHOLDER.search(words))
 
 
 def squeezed(text: str) -> str:
@@ -140,6 +142,12 @@ def _other_readings(gold: str, pred: str, wanted: Node, found: Node) -> bool:
         ]
         return sides[0] is not None and sides[1] is not None and equal(sides[0], sides[1])
     return False
+
+
+def needs_math_verify(gold: str) -> bool:
+    """Whether a check of this gold will ask math-verify, whose import takes seconds."""
+    gold = gold.strip()
+    return usable(gold) and len(gold) <= MAX_CHARS and not _is_words(gold) and _parsed(gold) is None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -53,6 +53,9 @@ def equal(gold: Node, pred: Node) -> bool:
     """Whether `pred` is the same answer as `gold`."""
     if gold == pred:
         return _defined(gold)
+    for left, right in ((gold, pred), (pred, gold)):
+        if left[0] == "rel" and "~" in left[1]:
+            return _roughly_equal(left[2]) and any(equal(side, right) for side in left[2])
     gold_parts, pred_parts = expand_signs(gold), expand_signs(pred)
     if len(gold_parts) > 1 or len(pred_parts) > 1:
         return _same_items(_flatten(gold_parts), _flatten(pred_parts))
@@ -67,6 +70,15 @@ def equal(gold: Node, pred: Node) -> bool:
     if gold[0] not in STRUCTURES and pred[0] not in STRUCTURES:
         return same_value(gold, pred)
     return _structures(gold, pred)
+
+
+def _roughly_equal(sides: Sequence[Node]) -> bool:
+    """Whether the sides of `a = b ≈ c` are one number, its decimals rounded: one answer, not several."""
+    try:
+        values = [number(side, {}) for side in sides if not _is_name(side)]
+    except (Undefined, TooBig, NotReal, KeyError):
+        return False
+    return all(abs(v - values[0]) <= abs(values[0]) / 100 for v in values[1:])
 
 
 def _structures(gold: Node, pred: Node) -> bool:

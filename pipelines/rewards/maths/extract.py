@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-MAX_ANSWER_CHARS = 20_000
+MAX_ANSWER_CHARS = 100_000
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 _PHRASE = re.compile(
     r"(?:final\s+answer|the\s+answer|answers?|correct\s+(?:option|choice))\b[*_\s]*(?:is|are|:|=)[*_\s:]*(?:therefore|thus|then)?[\s:]*|"

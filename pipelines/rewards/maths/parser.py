@@ -72,9 +72,9 @@ RELATIONS = {
     r"\ge": ">=",
     r"\neq": "!=",
     r"\in": "in",
-    r"\approx": "=",
+    r"\approx": "~",
     r"\equiv": "=",
-    r"\sim": "=",
+    r"\sim": "~",
     r"\subset": "sub",
     r"\subseteq": "sub",
 }
@@ -140,6 +140,8 @@ class Parser:
             return [Token("op", content)]
         if bare in ("and", "or", "&"):
             return [Token("cmd", r"\or" if bare == "or" else r"\and")]
+        if bare == "to" and _ends_value(before):
+            return [Token("op", ":")]
         if not content:
             return []
         if content in UNITS and len(content) > 1 and _ends_value(before):
@@ -169,6 +171,8 @@ class Parser:
         if word in PLAIN_NAMES and not (word == "U" and not _ends_bracket(before)) and word != "in":
             return [Token("cmd", "\\" + PLAIN_NAMES[word], None, token.spaced)]
         after_value = _ends_value(before)
+        if word == "to" and after_value:
+            return [Token("op", ":")]
         if after_value and word in ORDINALS and not token.spaced and before[-1].kind == "num":
             return [Token("unit", word)]
         if after_value and (
@@ -702,7 +706,9 @@ class Parser:
             return ("sym", short)
         if name in _SKIP:
             inner = self.atom()
-            return inner if inner[0] == "sym" else ("sym", f"{short}:{inner!r}"[:200])
+            if short in ("hat", "bar", "tilde", "widehat"):
+                return ("sym", f"{short}:{inner!r}"[:200])
+            return inner
         raise Unreadable(f"{name} is not an answer's sign")
 
     def argument(self) -> Node:

@@ -166,3 +166,17 @@ def test_a_cut_archive_writes_nothing(tmp_path):
     with pytest.raises(BadInput, match="ends early"):
         fix_source(source, tmp_path / "clean.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl.gz"]
+
+
+def test_utf16_that_is_cut_writes_nothing(tmp_path):
+    source = tmp_path / "rows.jsonl"
+    source.write_bytes('{"text": "a"}\n'.encode("utf-16")[:-1])
+    with pytest.raises(BadInput, match="not UTF-16 throughout"):
+        fix_source(source, tmp_path / "clean.jsonl")
+
+
+def test_a_column_without_a_name_is_no_part_of_the_format(tmp_path):
+    """pandas writes its index as a first column without a name."""
+    rows, changes = fixed(",prompt,completion\n0,a,b\n1,c,d\n", tmp_path, "rows.csv")
+    assert rows == [{"prompt": "a", "completion": "b", "": "0"}, {"prompt": "c", "completion": "d", "": "1"}]
+    assert changes == []

@@ -6,10 +6,13 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from pipelines.datasets import content_digest, inspect_source
 from pipelines.datasets.provenance import dataset_fields
 
 
+@pytest.mark.slow
 def test_mlflow_takes_the_fields(tmp_path):
     path = tmp_path / "rows.jsonl"
     rows = [{"prompt": "a", "answer": "1", "level": 3}, {"prompt": "bc", "answer": "2", "level": 1}]

@@ -42,8 +42,9 @@ def verdicts(cases: list[dict]) -> list[float | None]:
 
 
 @pytest.fixture(params=pools.MODES)
-def mode(request, monkeypatch):
+def mode(request, monkeypatch, tmp_path):
     """Both ways to lock a program up; skipped where this machine offers only one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     pool = SandboxPool(size=2, mode=request.param)
     try:
         pool.script(b"pass", b"", 10, 1000)
