@@ -14,19 +14,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from estimators.errors import BadInput
+from estimators.models import cache_folder
 from estimators.record import validate, write_atomic
 from estimators.shapes import Block, Linear, ModelShape
 
 TIMEOUT_SECONDS = 180
-
-
-def cache_folder() -> Path:
-    """Where answers that take long are kept: $XDG_CACHE_HOME/advisor, or ~/.cache/advisor."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "advisor"
 
 
 def count_modules(config: Mapping[str, Any], name: str) -> ModelShape:

@@ -22,6 +22,11 @@ from estimators.shapes import ModelShape
 HUB_TIMEOUT_SECONDS = 1.0
 
 
+def cache_folder() -> Path:
+    """Where answers that take long are kept: $XDG_CACHE_HOME/advisor, or ~/.cache/advisor."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "advisor"
+
+
 @cache
 def catalogue() -> dict[str, dict[str, Any]]:
     """The configs of well-known models, by hub id."""

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from estimators.adapters import target_names
-from estimators.counting import cache_folder
 from estimators.errors import BadInput
 from estimators.hardware import Hardware
-from estimators.models import find_config, find_shape
+from estimators.models import cache_folder, find_config, find_shape
 from estimators.record import Record, validate, write_atomic
 from estimators.throughput import Speed, train_flops_per_token, width_factor
 from pipelines.sizing_request import StageRequest

@@ -16,6 +16,7 @@ from estimators.units import duration, gib
 
 if TYPE_CHECKING:
     from estimators.hardware import Hardware
+    from estimators.throughput import Speed
     from pipelines.sizing import StageRequest, StageSize, Trace
 
 app = new_app()
@@ -83,13 +84,15 @@ def estimate(
         _calibrate(request, hardware)
     if fit:
         raise typer.Exit(_fit(request, hardware, as_json))
-    from pipelines.sizing import calibrated_speed, size_stage, trace_stage
+    from pipelines.sizing_stage import size_stage
 
     traced = None
     if trace:
+        from pipelines.sizing_trace import trace_stage
+
         size, traced = trace_stage(request, hardware)
     else:
-        size = size_stage(request, hardware, calibrated_speed(request, hardware))
+        size = size_stage(request, hardware, _measured_speed(request, hardware))
     if as_json:
         answer = size.model_dump() | ({"trace": traced.model_dump()} if traced else {})
         typer.echo(json.dumps(answer))
@@ -102,8 +105,19 @@ def estimate(
     raise typer.Exit(1 if size.verdict == "does-not-fit" else 0)
 
 
+def _measured_speed(request: StageRequest, hardware: Hardware) -> Speed | None:
+    """The speed that a calibration measured; its module is only loaded where there is one."""
+    from estimators.models import cache_folder
+
+    if not (cache_folder() / "calibration.json").exists():
+        return None
+    from pipelines.sizing_calibration import calibrated_speed
+
+    return calibrated_speed(request, hardware)
+
+
 def _request(given: dict[str, Any], source: str) -> StageRequest:
-    from pipelines.sizing import StageRequest
+    from pipelines.sizing_request import StageRequest
 
     return validate(StageRequest, given, source)
 
@@ -112,7 +126,7 @@ def _many(path: Path, defaults: dict[str, Any]) -> int:
     """One answer per row of a JSON lines file ("-" reads stdin); a row that cannot be sized says why."""
     from estimators.hardware import read_hardware
     from estimators.record import read_text
-    from pipelines.sizing import size_stage
+    from pipelines.sizing_stage import size_stage
 
     text = sys.stdin.read() if str(path) == "-" else read_text(path)
     hardware = read_hardware()

@@ -52,9 +52,23 @@ OTHERS = (
     "Phi-3-mini-4k",
     "gemma-2-2b",
 )
-EVERYDAY = [("Qwen2.5-0.5B", name) for name in SETTINGS]
+EVERYDAY = [
+    ("Qwen2.5-0.5B", name)
+    for name in (
+        "full, no checkpointing",
+        "full, all logits",
+        "lora",
+        "qlora, prepared",
+        "dpo, lora",
+        "grpo, full",
+    )
+]
 WIDER = [
-    *[(model, name) for model in ("Qwen3-0.6B", "Llama-3.2-1B", "Qwen2.5-7B") for name in SETTINGS],
+    *[
+        (model, name)
+        for model in ("Qwen2.5-0.5B", "Qwen3-0.6B", "Llama-3.2-1B", "Qwen2.5-7B")
+        for name in SETTINGS
+    ],
     *[(model, name) for model in OTHERS for name in FEW],
     *[(model, "lora, no checkpointing") for model in ("OLMoE-1B-7B-0924", "Qwen1.5-MoE-A2.7B")],
 ]
