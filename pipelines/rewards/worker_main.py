@@ -5,6 +5,7 @@ Run by `pipelines.rewards.workers` as `python -I worker_main.py MEMORY_BYTES`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -63,7 +64,8 @@ def main() -> None:
     sys.setrecursionlimit(3000)
     from pipelines.rewards.maths import engine  # noqa: F401  (imported before the clock of the first job starts)
 
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    with contextlib.suppress(ValueError, OSError):  # macOS has no such limit; the wall clock holds everywhere
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers.write(b'"ready"\n')
     for line in sys.stdin.buffer:

@@ -26,6 +26,13 @@ START_LIMIT_S = 60.0
 IMPORTING = "importing"
 
 
+def cores() -> int:
+    """The processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class Worker:
     """One worker process and the pipes to it."""
 
@@ -91,7 +98,7 @@ class WorkerPool:
     """
 
     def __init__(self, size: int | None = None, memory_bytes: int = 2 << 30) -> None:
-        self.size = size or max(1, min(4, len(os.sched_getaffinity(0))))
+        self.size = size or min(4, cores())
         self.memory_bytes = memory_bytes
         self._condition = threading.Condition()
         self._idle: list[Worker] = []

@@ -350,7 +350,7 @@ def main() -> None:
         folder = os.path.dirname(folder)
     for name in PRELOAD.split():
         __import__(name)
-    from pipelines.rewards.coding import candidate, examiner, jail, syscalls, wire  # noqa: F401
+    from pipelines.rewards.coding import candidate, examiner, jail, pytest_shim, syscalls, wire  # noqa: F401
 
     keeper = Keeper(control, sys.argv[2], sys.argv[3], json.loads(sys.argv[4]))
     try:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from estimators.errors import BadInput
+from pipelines.rewards.workers import cores
 
 MEMORY_BYTES = 1 << 30
 START_LIMIT_S = 60.0
@@ -163,7 +164,7 @@ class SandboxPool:
     """
 
     def __init__(self, size: int | None = None, mode: str | None = None) -> None:
-        self.size = size or max(1, min(8, len(os.sched_getaffinity(0))))
+        self.size = size or min(8, cores())
         self.mode = mode
         self._condition = threading.Condition()
         self._idle: list[Keeper] = []
@@ -212,6 +213,8 @@ class SandboxPool:
 
     def _start(self) -> Keeper:
         """A keeper in the strongest mode that passes the self-test."""
+        if sys.platform != "linux":
+            raise BadInput("model-written code is only run in a strong sandbox, which needs Linux")
         refusals = []
         for mode in [self.mode] if self.mode else MODES:
             keeper = Keeper(mode)
