@@ -37,7 +37,7 @@ quickstart: install  ## the main job on an embedded task: SFT → DAPO, no GPU, 
 	$(BIN)/advisor quickstart
 
 test: dev  ## all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: dev  ## ruff
 	$(BIN)/ruff check .
