@@ -27,7 +27,7 @@ from pipelines.sizing_request import StageRequest
 from pipelines.sizing_stage import Resolved
 
 TIMEOUT_SECONDS = 900
-QUIET_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
+QUIET_THREADS = {"GOMP_SPINCOUNT": "20000"}
 """As the runner starts its stages: threads that spin at barriers are ten times slower on a busy machine."""
 SIMILAR = 4.0
 """A calibration speaks for models up to this factor larger or smaller."""
