@@ -69,6 +69,31 @@ def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
+def histogram(title: str, bins: Sequence[tuple[int, int, int]]) -> str:
+    """Counts over ranges: (from, up to and without, count); empty where there are none."""
+    if not bins:
+        return ""
+    low, high, top = bins[0][0], bins[-1][1], max(count for _, _, count in bins) or 1
+    across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def x(value: float) -> float:
+        return LEFT + (value - low) / (high - low or 1) * across
+
+    bars = "".join(
+        f'<rect class="bar" x="{x(start):.1f}" y="{HEIGHT - BOTTOM - count / top * up:.1f}" '
+        f'width="{max(x(end) - x(start) - 1, 1):.1f}" height="{count / top * up:.1f}"/>'
+        for start, end, count in bins
+    )
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}">'
+        f'<text class="title" x="{LEFT}" y="16">{html.escape(title)}</text>'
+        f'<text class="tick" x="{LEFT - 6}" y="{TOP + 8}" text-anchor="end">{top}</text>{bars}'
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>'
+        f'<text class="tick" x="{LEFT}" y="{HEIGHT - 10}">{low}</text>'
+        f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 10}" text-anchor="end">{high}</text></svg>'
+    )
+
+
 def interval_chart(rows: Sequence[tuple[str, float, float, float]]) -> str:
     """One bar per row from 0 to 1 with its 95 % interval: (label, value, low, high)."""
     height = 26 * len(rows) + 26

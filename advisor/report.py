@@ -6,6 +6,7 @@ One file without scripts or links to anywhere, so that it can be mailed and kept
 from __future__ import annotations
 
 import html
+import json
 import math
 from collections.abc import Iterable, Sequence
 from importlib import resources
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor import __version__
-from advisor.charts import interval_chart, line_chart
+from advisor.charts import histogram, interval_chart, line_chart
 from advisor.progress import clock
 from advisor.recommend import Recommendation
 from estimators.record import read_record, write_atomic
@@ -21,6 +22,7 @@ from pipelines import stages
 from pipelines.events import Event, metric_series, read_events
 from pipelines.passk import Z_95
 from pipelines.plan import Plan, read_plan
+from pipelines.prepare import read_sources
 from pipelines.runs import RECOMMENDATION, REPORT, REPORT_TEXT, RunRecord, read_run, read_tracking
 from pipelines.stages import StageResult
 
@@ -93,6 +95,7 @@ def render_html(m: Material) -> str:
         _section("Held-out results", _held_out(m)),
         _section("Samples, before and after", _samples(m)),
         _section("Learning curves", _curves(m)),
+        _section("The data", _data(m)),
         _section("The decision", _decision(m)),
         _section("The plan, predicted and measured", _plan(m)),
         _section("How to repeat it", _repeat(m)),
@@ -224,6 +227,35 @@ def _metric(name: str, series: dict[str, Any]) -> str:
     return means[0] if means else name
 
 
+def _data(m: Material) -> str:
+    """Each source: what it is, how long its rows are, and its first row."""
+    sources = read_sources(m.run_dir)
+    if not sources:
+        return '<p class="soft">What the data looked like was not recorded.</p>'
+    rows = []
+    charts = sample = ""
+    for kind, source in sources.items():
+        report = source.report
+        mapped = ", ".join(f"{ours} ← {theirs}" for ours, theirs in report.mapping.items())
+        rows.append(
+            (
+                _e(kind),
+                _e(Path(report.file).name),
+                _e(report.format),
+                f"{report.rows:,}",
+                _e(mapped),
+                f"<code>{_e(source.digest[:16])}</code>",
+            )
+        )
+        for part, lengths in report.lengths.items():
+            charts += histogram(f"{kind}: {part}, {lengths.unit}", lengths.histogram)
+        if report.sample is not None:
+            first = json.dumps(report.sample, ensure_ascii=False)
+            sample += f"<p>The first row of {_e(kind)}:</p><pre>{_e(_short(first, 1200))}</pre>"
+    head = ("kind", "file", "format", "rows", "columns, TRL's ← the file's", "digest")
+    return _table(head, rows, numeric=(3,)) + f'<div class="curves">{charts}</div>{sample}'
+
+
 def _decision(m: Material) -> str:
     r = m.recommendation
     if r is None:
@@ -284,6 +316,9 @@ def _repeat(m: Material) -> str:
     tracking = read_tracking(m.run_dir)
     where = f"MLflow run {tracking.parent_run_id} in {tracking.uri}" if tracking else "not logged"
     versions = next(iter(m.results.values())).versions if m.results else {}
+    made_with = ", ".join(
+        f"{name} {version}" for name, version in {"advisor": __version__, **versions}.items()
+    )
     rows = [
         (_e(folder), f"<code>{_e(result.identity[:16])}</code>", f"{result.num_trainable_parameters:,}")
         for folder, result in m.results.items()
@@ -291,9 +326,8 @@ def _repeat(m: Material) -> str:
     return (
         f"<pre>{_e(repeat_commands(m))}</pre>"
         + _table(("stage", "identity", "trained parameters"), rows, numeric=(2,))
-        + f'<p class="soft">advisor {_e(__version__)}, '
-        + _e(", ".join(f"{name} {version}" for name, version in versions.items()))
-        + f". {_e(where)}. A stage's identity is a hash of its config, script, data and parent.</p>"
+        + f'<p class="soft">{_e(made_with)}. {_e(where)}. '
+        + "A stage's identity is a hash of its config, script, data and parent.</p>"
     )
 
 

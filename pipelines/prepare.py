@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from estimators.errors import BadInput
-from estimators.record import Record
+from estimators.record import Record, read_record, write_json
 from pipelines.datasets import (
     DataReport,
     inspect_source,
@@ -19,6 +19,7 @@ from pipelines.datasets import (
     read_normalised,
     split_records,
 )
+from pipelines.datasets.content import digest_of
 from pipelines.methods import METHODS
 from pipelines.plain import as_plain
 from pipelines.token_counts import model_folders, tokens_per_char
@@ -28,11 +29,26 @@ MAX_EVAL_ROWS = 200
 MAX_EVAL_PROMPTS = 500
 EVAL_SHARE = 0.05
 END_TOKENS = 1
+REPORTS = "reports.json"
 NEEDS = {
     "demonstrations": "worked answers (messages, or prompt and completion)",
     "preferences": "pairs (prompt, chosen, rejected)",
     "prompts": "prompts with what the reward reads (prompt and answer, tests, schema or tool_calls)",
 }
+
+
+class SourceRecord(Record):
+    """What was found in a source when the run was planned."""
+
+    report: DataReport
+    digest: str
+    """SHA-256 of its rows in TRL's columns."""
+
+
+class SourceRecords(Record):
+    """data/reports.json: kind of data -> what was found."""
+
+    sources: dict[str, SourceRecord]
 
 
 class PreparedFile(Record):
@@ -117,6 +133,10 @@ def prepare_data(
         files[kind] = _write_kind(run_dir, kind, kept, report, model, seed)
     if held_out:
         _write(run_dir / "data" / "eval.jsonl", held_out)
+    sources_read = {
+        kind: SourceRecord(report=report, digest=digest_of(rows[kind])) for kind, report in reports.items()
+    }
+    write_json(run_dir / "data" / REPORTS, SourceRecords(sources=sources_read))
     return PreparedData(
         files=files,
         eval_prompts="data/eval.jsonl" if held_out else None,
@@ -185,6 +205,12 @@ def _write_kind(
         mean_prompt_tokens=math.ceil(sum(prompts) / len(rows) * ratio),
         gold=report.gold,
     )
+
+
+def read_sources(run_dir: Path) -> dict[str, SourceRecord]:
+    """What was found in the run's sources; empty where it was not recorded."""
+    path = run_dir / "data" / REPORTS
+    return dict(read_record(SourceRecords, path).sources) if path.exists() else {}
 
 
 def _texts(row: Row) -> Iterator[str]:

@@ -20,7 +20,9 @@ from typing import Any
 from estimators.errors import BadInput
 from estimators.record import write_json
 from pipelines import stages
+from pipelines.datasets.provenance import dataset_fields
 from pipelines.events import Event, EventReader
+from pipelines.prepare import read_sources
 from pipelines.runs import (
     ANSWERS,
     PLAN,
@@ -278,7 +280,18 @@ class Sync:
                 for name, value in planned.items():
                     if isinstance(value, (int, float)) and not isinstance(value, bool):
                         self.client.log_metric(tracked.run_id, f"estimated/{name}", float(value))
+        self._log_data(tracked.run_id, config.data.train)
         return tracked.model_copy(update={"params_sent": True})
+
+    def _log_data(self, run_id: str, train: str | None) -> None:
+        """The stage's training data as MLflow's input: name, digest, source, schema and lengths."""
+        source = read_sources(self.run_dir).get(Path(train).stem) if train else None
+        if source is None:
+            return
+        fields = dataset_fields(source.report, source.digest)
+        context = self.entities.InputTag("mlflow.data.context", "training")
+        entry = self.entities.DatasetInput(self.entities.Dataset(**fields), [context])
+        self.client.log_inputs(run_id, [entry])
 
     def _send_event(self, run_id: str, event: Event, steps: dict[str, int]) -> None:
         """One event: metrics as metrics, completions as a table."""

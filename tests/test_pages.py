@@ -52,6 +52,7 @@ def test_the_report_shows_everything_and_asks_nobody(finished_run, page):
         "Held-out results",
         "Samples, before and after",
         "Learning curves",
+        "The data",
         "The decision",
         "The plan, predicted and measured",
         "How to repeat it",
@@ -67,6 +68,7 @@ def test_the_report_shows_everything_and_asks_nobody(finished_run, page):
     ):
         assert words in text
     assert page.locator(".curves svg").count() >= 8
+    assert "demonstrations.jsonl" in text
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "nothing sticks out"
     assert page.locator("td.text").count() >= 4
 

@@ -78,3 +78,14 @@ def test_the_parent_shows_the_report_as_its_description(run, tmp_path):
     (parent,) = [r for r in runs_in(uri)[1] if "mlflow.parentRunId" not in r.data.tags]
     assert parent.data.tags["mlflow.note.content"].startswith("# SFT → DAPO")
     assert parent.data.metrics["eval/pass_at_1"] >= 0
+
+
+def test_a_stage_names_its_data_with_digest_source_and_schema(run, tmp_path):
+    uri = f"sqlite:///{tmp_path / 'other.db'}"
+    Sync(run, uri).last()
+    inputs = {r.info.run_name: r.inputs.dataset_inputs for r in runs_in(uri)[1]}
+    (sft,) = inputs["01-sft"]
+    assert sft.dataset.name == "demonstrations.jsonl"
+    assert "completion" in sft.dataset.schema
+    assert len(sft.dataset.digest) == 36
+    assert inputs["00-probe"] == []
