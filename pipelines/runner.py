@@ -219,9 +219,8 @@ def _environment(run_dir: Path, folder: str) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONWARNINGS": os.environ.get("PYTHONWARNINGS", "ignore"),
     }
-    # Threads that spin at a barrier without end slow a CPU training ten times once anything else wants a
-    # core; threads that never spin make it as slow as one thread. Some microseconds of spinning do neither.
-    environment.setdefault("GOMP_SPINCOUNT", "20000")
+    for name, value in stages.STAGE_THREADS.items():
+        environment.setdefault(name, value)
     if (run_dir / config.base_model).is_dir():
         environment.setdefault("HF_HUB_OFFLINE", "1")
     return environment

@@ -25,10 +25,9 @@ from estimators.record import Record, validate, write_atomic
 from estimators.throughput import Speed, train_flops_per_token, width_factor
 from pipelines.sizing_request import StageRequest
 from pipelines.sizing_stage import Resolved
+from pipelines.stages import STAGE_THREADS
 
 TIMEOUT_SECONDS = 900
-QUIET_THREADS = {"GOMP_SPINCOUNT": "20000"}
-"""As the runner starts its stages: threads that spin at barriers are ten times slower on a busy machine."""
 SIMILAR = 4.0
 """A calibration speaks for models up to this factor larger or smaller."""
 LOW, HIGH = 0.87, 1.15
@@ -184,7 +183,7 @@ def _fit(answer: dict[str, Any], resolved: Resolved, hardware: Hardware) -> Cali
 
 def _run_worker(request: dict[str, Any]) -> dict[str, Any]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    for name, value in QUIET_THREADS.items():
+    for name, value in STAGE_THREADS.items():
         environment.setdefault(name, value)
     try:
         done = subprocess.run(

@@ -19,6 +19,12 @@ DONE = "done.json"
 LOG = "log.txt"
 EVENTS = "events.jsonl"
 MODEL = "model"
+STAGE_THREADS = {"GOMP_SPINCOUNT": "20000"}
+"""Environment of every process that trains on a CPU.
+
+Threads that spin at a barrier without end slow it ten times once anything else wants a core; threads that
+never spin make it as slow as one thread. Some microseconds of spinning do neither.
+"""
 SAMPLED_BYTES = 4 << 20
 PROBE = "probe"
 """The method of a stage that trains nothing."""
