@@ -97,6 +97,8 @@ class Schedule:
     """Share of groups that carry a signal; dynamic sampling samples the others again."""
     eval_completions: int = 0
     eval_tokens: int = 0
+    eval_batch: int = 64
+    """Completions that an evaluation samples at once."""
     checkpoints: int = 1
 
 
@@ -190,7 +192,7 @@ def stage_seconds(
         once = decode_seconds(shape, setup, speed, sequences, setup.completion_length, fast)
         parts["rollouts"] = once * rounds
     if schedule.eval_completions and schedule.eval_tokens:
-        batch = min(schedule.eval_completions, 64 if workload.trains else setup.micro_batch)
+        batch = min(schedule.eval_completions, schedule.eval_batch)
         once = decode_seconds(shape, setup, speed, batch, schedule.eval_tokens, False)
         parts["evaluation"] = once * schedule.eval_completions / batch
     if workload.trains:

@@ -15,6 +15,7 @@ from pipelines.methods import Method, Setting
 from pipelines.plan import STAGE_FIELDS, Plan, PlannedStage, PlanRequest
 from pipelines.prepare import PreparedData, PreparedFile
 from pipelines.sizing import FitResult, StageRequest, StageSize, calibrated_speed, fit_stage, size_stage
+from pipelines.sizing_request import SIGNAL_SHARE
 from pipelines.stages import (
     PROBE,
     DynamicSampling,
@@ -76,7 +77,7 @@ def size_and_configure(
     notes = [*([note] if note else []), *data.notes]
     evaluation = _evaluation(request, methods, data, hardware)
     drafts = [_draft(request, m, data, evaluation, hardware) for m in methods]
-    fitted = _fit_all(request, drafts, hardware, force)
+    fitted = _fit_all(request, drafts, data, hardware, force)
     fitted, cut = _within_budget(request, fitted, hardware)
     notes += cut
     evaluation = _fit_evaluation(evaluation, [result.request for _, result in fitted], hardware)
@@ -210,11 +211,6 @@ def _draft(
 ) -> _Stage:
     """The stage as one would like to run it, before it is made to fit."""
     file = data.files[method.data]
-    demonstrations = data.files.get("demonstrations")
-    # what was imitated is the best guess at the length of what will be sampled
-    mean_completion = None
-    if demonstrations is not None:
-        mean_completion = max(1, demonstrations.mean_tokens - demonstrations.mean_prompt_tokens)
     user = request.settings.get(method.name, {})
     on_gpu = hardware.kind == "gpu"
 
@@ -252,9 +248,7 @@ def _draft(
             lora_rank=value("lora_r", 16),
             lora_targets=value("lora_targets", "all-linear"),
             max_length=None if method.is_rl else max_length,
-            mean_length=None if method.is_rl else file.mean_tokens,
             max_prompt_length=file.max_prompt_tokens if method.is_rl else None,
-            mean_completion_length=mean_completion if method.is_rl else None,
             max_completion_length=completion,
             micro_batch=micro,
             gradient_accumulation=max(1, effective // micro),
@@ -266,9 +260,33 @@ def _draft(
             beta=value("beta", method.settings["beta"].value if "beta" in method.settings else None),
             eval_completions=evaluation.prompts * evaluation.samples if evaluation else 0,
             eval_tokens=evaluation.max_new_tokens if evaluation else 0,
-            dynamic_sampling_rate=0.5 if method.dynamic_sampling else None,
+            eval_batch=evaluation.batch_size if evaluation else 1,
+            dynamic_sampling_rate=max(SIGNAL_SHARE, 1 / value("max_rounds", DynamicSampling().max_rounds))
+            if method.dynamic_sampling
+            else None,
         ),
     )
+
+
+def _with_padding(request: StageRequest, method: Method, data: PreparedData) -> StageRequest:
+    """The request with the mean lengths of padded batches, which time follows.
+
+    What was imitated is the best guess at the length of what will be sampled; where nothing was, every
+    completion is taken as long as it may be.
+    """
+    demonstrations = data.files.get("demonstrations")
+    update: dict[str, int] = {}
+    if not method.is_rl:
+        update["mean_length"] = data.files[method.data].lengths.longest_of(request.micro_batch)
+    elif demonstrations is not None:
+        completions = demonstrations.completion_lengths
+        at_once = request.micro_batch * (request.steps_per_generation or request.gradient_accumulation)
+        waits = request.rollouts in ("auto", "hf")
+        update["mean_completion_length"] = completions.longest_of(at_once if waits else 1)
+    if request.eval_tokens and demonstrations is not None:
+        answers = demonstrations.completion_lengths.longest_of(request.eval_batch)
+        update["eval_tokens"] = min(request.eval_tokens, answers)
+    return request.model_copy(update=update)
 
 
 def _round_up(tokens: int) -> int:
@@ -277,7 +295,7 @@ def _round_up(tokens: int) -> int:
 
 
 def _fit_all(
-    request: PlanRequest, drafts: list[_Stage], hardware: Hardware, force: bool
+    request: PlanRequest, drafts: list[_Stage], data: PreparedData, hardware: Hardware, force: bool
 ) -> list[tuple[_Stage, FitResult]]:
     """Every stage made to fit. All stages tune alike: one that needs an adapter makes all use one."""
     for _ in range(3):
@@ -286,15 +304,14 @@ def _fit_all(
             keep = tuple(n for n in ("tuning",) if request.tuning != "auto" or n in draft.user)
             try:
                 fitted = fit_stage(_small_rollouts(draft.request, hardware), hardware, keep=keep)
-                fitted = fitted.model_copy(update={"request": _large_rollouts(fitted.request, hardware)})
-                size = _size(fitted.request, hardware)
-                results.append(fitted.model_copy(update={"size": size}))
+                padded = _with_padding(_large_rollouts(fitted.request, hardware), draft.method, data)
+                size = _size(padded, hardware)
+                results.append(fitted.model_copy(update={"request": padded, "size": size}))
             except DoesNotFit:
                 if not force:
                     raise
-                results.append(
-                    FitResult(request=draft.request, size=_size(draft.request, hardware), changes=())
-                )
+                padded = _with_padding(draft.request, draft.method, data)
+                results.append(FitResult(request=padded, size=_size(padded, hardware), changes=()))
         tunings = [result.request.tuning for result in results]
         if len(set(tunings)) == 1 or request.tuning != "auto":
             break
@@ -512,7 +529,7 @@ def _configure(
         data=StageData(train=file.train, eval=file.eval, prompts=data.eval_prompts if reward else None),
         reward=reward,
         overlong=overlong,
-        dynamic_sampling=DynamicSampling(max_rounds=given("max_rounds", 10))
+        dynamic_sampling=DynamicSampling(max_rounds=given("max_rounds", DynamicSampling().max_rounds))
         if method.dynamic_sampling
         else None,
         evaluation=evaluation,

@@ -22,7 +22,7 @@ from pipelines.datasets import (
 from pipelines.datasets.content import digest_of
 from pipelines.methods import METHODS
 from pipelines.plain import as_plain
-from pipelines.token_counts import model_folders, tokens_per_char
+from pipelines.token_counts import Lengths, model_folders, tokens_per_char
 
 Row = dict[str, Any]
 MAX_EVAL_ROWS = 200
@@ -61,9 +61,10 @@ class PreparedFile(Record):
     conversational: bool
     max_tokens: int
     """The longest training row, prompt and completion together."""
-    mean_tokens: int
+    lengths: Lengths
+    """Of the training rows."""
+    completion_lengths: Lengths
     max_prompt_tokens: int
-    mean_prompt_tokens: int
     gold: str | None = None
 
 
@@ -200,9 +201,11 @@ def _write_kind(
         eval_rows=len(evaluation),
         conversational=bool(report.conversational),
         max_tokens=math.ceil(max(totals) * ratio) + END_TOKENS,
-        mean_tokens=math.ceil(sum(totals) / len(rows) * ratio) + END_TOKENS,
+        lengths=Lengths.of([total * ratio + END_TOKENS for total in totals]),
+        completion_lengths=Lengths.of(
+            [(total - prompt) * ratio + END_TOKENS for total, prompt in zip(totals, prompts, strict=True)]
+        ),
         max_prompt_tokens=math.ceil(max(prompts) * ratio),
-        mean_prompt_tokens=math.ceil(sum(prompts) / len(rows) * ratio),
         gold=report.gold,
     )
 

@@ -30,6 +30,13 @@ from pipelines.stages import STAGE_THREADS
 TIMEOUT_SECONDS = 900
 SIMILAR = 4.0
 """A calibration speaks for models up to this factor larger or smaller."""
+BUDGET_SECONDS = 3.0
+"""How long each of the four measurements goes on, where a few steps do not take longer."""
+STEP_FLOPS_PER_CORE = 15e9
+LEAST_TOKENS, MOST_TOKENS = 256, 8192
+"""Tokens of the larger training step on a CPU: enough that matrices are large, and no more than that."""
+SEQUENCES = 128
+"""Sequences that are sampled at once in the second generation."""
 LOW, HIGH = 0.87, 1.15
 """The range that is left after a calibration: what repeated runs of the quickstart differed by."""
 
@@ -45,11 +52,11 @@ class Calibration(Record):
     """Seconds per optimizer step, whatever its tokens."""
     flops: float
     """FLOP/s of training, at this model's width."""
-    decode_layer_seconds: float | None
+    decode_layer_seconds: float
     """Seconds per layer and generated token, whatever the number of sequences."""
-    decode_flops: float | None
+    decode_flops: float
     start_seconds: float
-    """From the start of a process to its first step."""
+    """From the start of a process to its first step, and what a first step and token take more."""
 
 
 def calibration_file() -> Path:
@@ -103,8 +110,8 @@ def calibrated_speed(
         flops=wide,
         bandwidth=1e13,
         layer_seconds=0.0,
-        decode_layer_seconds=best.decode_layer_seconds or (0.8e-3 if on_gpu else 0.6e-3),
-        decode_flops=best.decode_flops or wide,
+        decode_layer_seconds=best.decode_layer_seconds,
+        decode_flops=best.decode_flops,
         step_seconds=best.step_seconds,
         start_seconds=best.start_seconds,
         low=LOW,
@@ -114,17 +121,21 @@ def calibrated_speed(
 
 
 def calibrate(request: StageRequest, hardware: Hardware) -> Calibration:
-    """Trains and generates for some seconds on this machine, and keeps what was measured."""
+    """Trains and generates for some seconds on this machine, and keeps what was measured.
+
+    One calibration speaks for every method: the tokens that are trained on are chosen here, and only on a
+    GPU, where they must fit its memory, are they the request's own.
+    """
     if request.gpu:
         raise BadInput("--calibrate measures this machine; leave --gpu out")
     resolved = Resolved(request, hardware)
     setup, shape = resolved.mean_setup(), resolved.shape
     if setup.tuning == "qlora":
         raise BadInput("--calibrate trains without bitsandbytes; use --tuning lora")
-    samples = resolved.workload.rollouts != "none" or request.eval_completions > 0
-    new_tokens = min(64, setup.completion_length if resolved.workload.rollouts != "none" else 64)
     config, _ = find_config(request.model)
-    small = max(1, setup.micro_batch // 4)
+    positions = int(config.get("text_config", config).get("max_position_embeddings") or 1 << 20)
+    large = _large_batch(resolved, positions)
+    new_tokens = min(64, max(2, positions // 2))
     answer = _run_worker(
         {
             "config": config,
@@ -135,11 +146,12 @@ def calibrate(request: StageRequest, hardware: Hardware) -> Calibration:
             "autocast": setup.autocast,
             "gradient_checkpointing": setup.gradient_checkpointing,
             "optimizer": setup.optimizer,
-            "micro_batches": [small, max(4 * small, setup.micro_batch)],
-            "length": max(2, setup.length),
-            "prompt": setup.prompt_length,
-            "new_tokens": new_tokens if samples else 0,
-            "sequences": min(64, max(8, setup.generation_batch)),
+            "large": large,
+            "small": _quarter(large),
+            "prompt": max(1, min(setup.prompt_length or 16, positions - new_tokens)),
+            "new_tokens": new_tokens,
+            "sequences": max(8, min(SEQUENCES, setup.generation_batch)) if resolved.on_gpu else SEQUENCES,
+            "budget": BUDGET_SECONDS,
         }
     )
     found = _fit(answer, resolved, hardware)
@@ -153,31 +165,57 @@ def calibrate(request: StageRequest, hardware: Hardware) -> Calibration:
     return found
 
 
+def _large_batch(resolved: Resolved, positions: int) -> tuple[int, int]:
+    """Sequences and tokens of each for the larger of the two trainings.
+
+    On a CPU a step of about half a second: more would only take longer. On a GPU the request's own, which is
+    known to fit.
+    """
+    setup = resolved.mean_setup()
+    length = max(8, min(setup.length, positions))
+    if resolved.on_gpu:
+        return setup.micro_batch, length
+    per_token = train_flops_per_token(resolved.shape, setup)
+    wanted = resolved.hardware.cpu_cores * STEP_FLOPS_PER_CORE / per_token
+    tokens = round(min(max(wanted, LEAST_TOKENS), MOST_TOKENS))
+    length = min(length, tokens)
+    return max(1, tokens // length), length
+
+
+def _quarter(batch: tuple[int, int]) -> tuple[int, int]:
+    """A batch of about a quarter of the tokens: fewer sequences, or a shorter one where there are few."""
+    rows, length = batch
+    return (rows // 4, length) if rows >= 4 else (1, max(2, rows * length // 4))
+
+
 def _fit(answer: dict[str, Any], resolved: Resolved, hardware: Hardware) -> Calibration:
-    """Seconds per step and FLOP/s from two measured steps: seconds = step + tokens × FLOPs per token /
-    FLOP/s."""
+    """Seconds per step and FLOP/s from two measured steps: seconds = step + FLOPs / (FLOP/s)."""
     setup, shape = resolved.mean_setup(), resolved.shape
     small, large = answer["small"], answer["large"]
-    per_token = (large["seconds"] - small["seconds"]) / (large["tokens"] - small["tokens"])
-    per_token = max(per_token, 0.05 * large["seconds"] / large["tokens"])
-    step = max(0.0, small["seconds"] - per_token * small["tokens"])
-    decode_layer = decode_flops = None
-    if "many" in answer:
-        one, many = answer["one"], answer["many"]
-        slope = (many["token_seconds"] - one["token_seconds"]) / max(1, many["sequences"] - one["sequences"])
-        slope = max(slope, 1e-3 * one["token_seconds"])
-        decode_layer = max(0.0, one["token_seconds"] - slope) / max(1, shape.num_layers)
-        decode_flops = 2.0 * shape.active_params / slope
+
+    def flops_of(step: dict[str, Any]) -> float:
+        completion = max(1, step["length"] - setup.prompt_length)
+        prompt = step["length"] - completion
+        shaped = setup.model_copy(update={"prompt_length": prompt, "completion_length": completion})
+        return float(step["tokens"] * train_flops_per_token(shape, shaped))
+
+    more = flops_of(large) - flops_of(small)
+    seconds = max(large["seconds"] - small["seconds"], 0.05 * large["seconds"])
+    flops = more / seconds
+    step_seconds = max(0.0, small["seconds"] - flops_of(small) / flops)
+    one, many = answer["one"], answer["many"]
+    slope = (many["token_seconds"] - one["token_seconds"]) / max(1, many["sequences"] - one["sequences"])
+    slope = max(slope, 1e-3 * one["token_seconds"])
     return Calibration(
         device=device_name(hardware),
         params=shape.params,
         tuning=setup.tuning,
         date=datetime.now(UTC).date().isoformat(),
-        step_seconds=step,
-        flops=train_flops_per_token(shape, setup) / per_token,
-        decode_layer_seconds=decode_layer,
-        decode_flops=decode_flops,
-        start_seconds=answer["import_seconds"] + answer["ready_seconds"],
+        step_seconds=step_seconds,
+        flops=flops,
+        decode_layer_seconds=max(0.0, one["token_seconds"] - slope) / max(1, shape.num_layers),
+        decode_flops=2.0 * shape.active_params / slope,
+        start_seconds=answer["import_seconds"] + answer["ready_seconds"] + answer["first_token_seconds"],
     )
 
 

@@ -27,6 +27,12 @@ WORKLOADS: dict[str, Workload] = {
 REFERENCE_BETA = {"grpo": 0.0, "dapo": 0.0, "rloo": 0.05, "dpo": 0.1, "kto": 0.1, "sft": 0.0, "probe": 0.0}
 """TRL's default beta: whether a method compares with a reference."""
 
+SIGNAL_SHARE = 1 / 3
+"""Share of sampled groups that carry a signal under dynamic sampling, over a run.
+
+DAPO's own recipe (verl, `gen_prompt_bsz = 3 x train_prompt_bsz`) samples three prompts for each that it
+trains on; early in a run the share is higher, and near its end lower."""
+
 CHOICES: dict[str, tuple[str, ...]] = {
     "tuning": ("full", "lora", "qlora"),
     "lora_targets": ("all-linear", "attention", "qv"),
@@ -83,9 +89,12 @@ class StageRequest(Record):
     max_prompt_length: int | None = Field(default=None, ge=0)
     max_completion_length: int | None = Field(default=None, ge=1)
     mean_length: int | None = Field(default=None, ge=1)
-    """Mean tokens of a training row: time follows the mean, memory the longest."""
+    """Mean tokens of a training row with its padding: time follows the mean, memory the longest.
+
+    A batch is padded to its longest row, so this is more than the mean of the rows."""
     mean_completion_length: int | None = Field(default=None, ge=1)
-    """Mean tokens of a sampled completion."""
+    """Mean tokens of a sampled completion with its padding: Hugging Face's generate samples until the longest
+    of the batch has ended."""
     micro_batch: int = Field(default=1, ge=1)
     """`per_device_train_batch_size`: examples, pairs, or completions."""
     num_generations: int = Field(default=8, ge=1)
@@ -112,7 +121,10 @@ class StageRequest(Record):
     beta: float | None = Field(default=None, ge=0)
     eval_completions: int = Field(default=0, ge=0)
     eval_tokens: int = Field(default=0, ge=0)
+    eval_batch: int = Field(default=64, ge=1)
+    """Completions that an evaluation samples at once."""
     dynamic_sampling_rate: float | None = Field(default=None, gt=0, le=1)
+    """Share of sampled groups that carry a signal; None is SIGNAL_SHARE for DAPO, and 1 for the others."""
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,13 @@ from estimators.shapes import ModelShape
 from estimators.throughput import Schedule, Seconds, Speed, cpu_speed, gpu_speed, stage_seconds
 from estimators.units import GIB, MIB
 from estimators.workload import Dtype, Setup, Workload
-from pipelines.sizing_request import REFERENCE_BETA, WORKLOADS, StageRequest, whole_groups
+from pipelines.sizing_request import (
+    REFERENCE_BETA,
+    SIGNAL_SHARE,
+    WORKLOADS,
+    StageRequest,
+    whole_groups,
+)
 
 Verdict = Literal["fits", "tight", "does-not-fit"]
 
@@ -241,19 +247,24 @@ class Resolved:
         if steps is None:
             steps = 100
             self.assume("steps", steps, "not given; time and cost are for this many optimizer steps")
-        if request.dynamic_sampling_rate is not None:
+        useful = request.dynamic_sampling_rate
+        if useful is not None:
+            self.assume("groups with signal", f"{useful:.0%}", "given; other groups are sampled again")
+        elif request.method == "dapo":
+            useful = SIGNAL_SHARE
             self.assume(
                 "groups with signal",
-                f"{request.dynamic_sampling_rate:.0%}",
-                "given; other groups are sampled again",
+                f"{useful:.0%}",
+                "DAPO's recipe samples 3 prompts for each it trains on; others are sampled again",
             )
         return Schedule(
             steps=steps,
             gradient_accumulation=self.setup.gradient_accumulation,
             micro_batches_per_generation=max(1, self.setup.generation_batch // request.micro_batch),
-            useful_share=request.dynamic_sampling_rate or 1.0,
+            useful_share=useful or 1.0,
             eval_completions=-(-request.eval_completions // self.num_gpus),
             eval_tokens=request.eval_tokens,
+            eval_batch=request.eval_batch if self.workload.trains else request.micro_batch,
         )
 
     def devices(self) -> list[Device]:

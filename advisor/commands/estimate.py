@@ -56,6 +56,7 @@ def estimate(
     beta: float | None = typer.Option(None, help="GRPO and DAPO: 0 needs no reference."),
     eval_completions: int | None = typer.Option(None),
     eval_tokens: int | None = typer.Option(None),
+    eval_batch: int | None = typer.Option(None),
     dynamic_sampling_rate: float | None = typer.Option(None, help="Share of groups with signal."),
     vllm_enable_sleep_mode: bool | None = typer.Option(None, "--vllm-enable-sleep-mode"),
     rows: str | None = typer.Option(None, "--from", help="JSON lines of these keys; one answer a line."),
