@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from estimators.gpus import find_gpu, guess_gpu
+from estimators.gpus import find_gpu, guess_gpu, usable_bytes
 from estimators.record import Record
 from estimators.units import GIB, gib
 
@@ -68,7 +68,10 @@ def read_hardware() -> Hardware:
 
 
 def hardware_from_name(gpu: str, count: int, nodes: int = 1) -> Hardware:
-    """`count` idle GPUs called `gpu` on each of `nodes` machines; BadInput for a name that is not known."""
+    """`count` idle GPUs called `gpu` on each of `nodes` machines; BadInput for a name that is not known.
+
+    Free is what CUDA can give out on an idle card, which is less than the driver's total.
+    """
     kind = find_gpu(gpu)
     devices = tuple(
         Device(
@@ -76,7 +79,7 @@ def hardware_from_name(gpu: str, count: int, nodes: int = 1) -> Hardware:
             name=kind.name,
             uuid=f"planned-{index}",
             total_bytes=kind.memory_bytes,
-            free_bytes=kind.memory_bytes,
+            free_bytes=usable_bytes(kind),
         )
         for index in range(max(count, 1) * max(nodes, 1))
     )
@@ -88,6 +91,26 @@ def hardware_from_name(gpu: str, count: int, nodes: int = 1) -> Hardware:
         ram_free_bytes=2 * sum(device.total_bytes for device in devices),
         message=f"{many}{kind.name} with {gib(kind.memory_bytes)} each, as named; not measured",
         nodes=max(nodes, 1),
+    )
+
+
+def hardware_from_memory(name: str | None, free_bytes: int, count: int) -> Hardware:
+    """`count` GPUs with `free_bytes` of free memory each; `name` need not be a known one."""
+    kind = guess_gpu(name) if name else None
+    shown = kind.name if kind else name or f"GPU with {gib(free_bytes)}"
+    devices = tuple(
+        Device(
+            index=index, name=shown, uuid=f"planned-{index}", total_bytes=free_bytes, free_bytes=free_bytes
+        )
+        for index in range(max(count, 1))
+    )
+    ram = 2 * free_bytes * len(devices)
+    return Hardware(
+        devices=devices,
+        cpu_cores=8 * len(devices),
+        ram_bytes=ram,
+        ram_free_bytes=ram,
+        message=f"{len(devices)} × {shown} with {gib(free_bytes)} each, as stated; not measured",
     )
 
 

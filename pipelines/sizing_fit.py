@@ -323,7 +323,7 @@ def smallest_hardware(request: StageRequest) -> str | None:
     free = request.model_copy(update={"gpu": None, "num_gpus": 1})
     ranked = sorted(known_gpus().values(), key=lambda gpu: (gpu.memory_bytes, _price(gpu.name)))
     for gpu in ranked:
-        if not gpu.architecture.startswith("CDNA") and _fits(free, gpu.name, 1):
+        if not gpu.architecture.startswith(("CDNA", "Pascal")) and _fits(free, gpu.name, 1):
             return f"one {gpu.name} ({gib(gpu.memory_bytes)})"
     for count in (2, 4, 8, 16, 32, 64, 128):
         for name in ("H100 80GB", "H200", "B200"):
