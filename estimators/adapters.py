@@ -14,19 +14,30 @@ def is_target(linear: Linear, block: Block, targets: LoraTargets) -> bool:
     """Whether PEFT puts an adapter on `linear`.
 
     `all-linear` is every `nn.Linear` except the output head; the fused 3-D experts of transformers 5 are
-    none. `attention` is q, k, v and o under whatever name; `qv` is PEFT's old default, or the fused matrix.
+    none. `attention` is q, k, v and o under whatever name; `mlp` the feed-forward and shared experts; `qv` is
+    PEFT's old default, or the fused matrix. A tuple holds names.
     """
     if targets == "all-linear":
         return True
+    if isinstance(targets, tuple):
+        return linear.name in targets
     in_attention = linear in block.attention
-    if targets == "attention":
-        return in_attention
+    if targets in ("attention", "mlp"):
+        return in_attention == (targets == "attention")
     return in_attention and (linear.name in QUERY_VALUE or (linear.matches == "qkv" and _is_fused(block)))
 
 
 def target_names(shape: ModelShape, targets: LoraTargets) -> list[str]:
     """The `target_modules` that PEFT matches by the end of a module's name."""
     return sorted({linear.name for block, linear in shape.linears() if is_target(linear, block, targets)})
+
+
+def unmatched(shape: ModelShape, targets: LoraTargets) -> list[str]:
+    """Names among `targets` that no matrix of the model has."""
+    if not isinstance(targets, tuple):
+        return []
+    names = {linear.name for _, linear in shape.linears()}
+    return [name for name in targets if name not in names]
 
 
 def _is_fused(block: Block) -> bool:

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from estimators.errors import BadInput
+from estimators.families import FAMILIES
 from estimators.models import cache_folder
-from estimators.record import validate, write_atomic
+from estimators.record import nearest, validate, write_atomic
 from estimators.shapes import Block, Linear, ModelShape
 
 TIMEOUT_SECONDS = 180
@@ -33,6 +38,7 @@ def count_modules(config: Mapping[str, Any], name: str) -> ModelShape:
         return shape.model_copy(update={"name": name})
     except (OSError, ValueError):
         pass
+    _refuse_absurd(config, name)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
@@ -45,12 +51,55 @@ def count_modules(config: Mapping[str, Any], name: str) -> ModelShape:
         reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no reason given"
         raise BadInput(
             f'{name}: model type "{config.get("model_type")}" has no closed form here, and transformers '
-            f"cannot build it: {reason}"
+            f"cannot build it from this config ({_plain(reason)}); compare it with the model's own"
         )
     shape = validate(ModelShape, json.loads(done.stdout.splitlines()[-1]), name)
     with contextlib.suppress(BadInput):  # a cache that cannot be written costs the same seconds again
         write_atomic(kept, shape.model_dump_json())
     return shape.model_copy(update={"name": name})
+
+
+def _refuse_absurd(config: Mapping[str, Any], name: str) -> None:
+    """Sizes that would take minutes to build, and model types that transformers has no causal model for: said
+    at once, without importing transformers."""
+    for keys, most in (("num_hidden_layers n_layer num_layers", 10_000), ("num_experts", 100_000)):
+        for key in keys.split():
+            value = config.get(key)
+            if isinstance(value, int) and value > most:
+                raise BadInput(f'{name}: "{key}" is {value}; no model has more than {most:,}')
+    known = causal_types()
+    model_type = str(config.get("model_type"))
+    if known and model_type not in known:
+        near = nearest(model_type, [*known, *FAMILIES])
+        hint = f'; the nearest that is known is "{near}"' if near else ""
+        raise BadInput(
+            f'{name}: "{model_type}" is no causal language model of the installed transformers{hint}. Text '
+            "decoders are sized: of a multimodal model give its text_config; for a newer one upgrade "
+            "transformers"
+        )
+
+
+@cache
+def causal_types() -> frozenset[str]:
+    """The model types that transformers' AutoModelForCausalLM builds, read from its source; empty where that
+    cannot be read."""
+    found = importlib.util.find_spec("transformers")
+    if found is None or not found.origin:
+        return frozenset()
+    path = Path(found.origin).parent / "models" / "auto" / "modeling_auto.py"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return frozenset()
+    part = text.partition("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES")[2].partition("\n)")[0]
+    return frozenset(re.findall(r'^\s+\("([^"]+)",', part, re.MULTILINE))
+
+
+def _plain(reason: str) -> str:
+    """The last line of a Python error without class names and addresses."""
+    text = re.sub(r"<class '([\w.]+)'>", lambda match: match.group(1).rpartition(".")[2], reason)
+    text = re.sub(r"^\w*(?:Error|Exception):\s*", "", text)
+    return text if len(text) <= 160 else f"{text[:157]}..."
 
 
 def count(config: dict[str, Any]) -> ModelShape:

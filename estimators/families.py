@@ -7,6 +7,7 @@ Source of every row: the modeling file of that name in transformers 5.24.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -127,7 +128,14 @@ KEYS: dict[str, tuple[str, ...]] = {
     "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts"),
     "positions": ("max_position_embeddings", "n_positions"),
+    "vocab": ("vocab_size",),
 }
+
+MOST = {
+    "hidden": 1_000_000, "layers": 10_000, "heads": 100_000, "kv_heads": 100_000, "ffn": 100_000_000,
+    "experts": 100_000, "positions": 1_000_000_000, "vocab": 100_000_000,
+}  # fmt: skip
+"""Beyond this a number of a config is a mistake, and not worth the minutes that its layers would take."""
 
 
 def read_shape(config: Mapping[str, Any], name: str) -> ModelShape:
@@ -152,7 +160,7 @@ def read_shape(config: Mapping[str, Any], name: str) -> ModelShape:
         name=name,
         model_type=model_type,
         hidden=hidden,
-        vocab=int(config.get("vocab_size") or reader.missing("vocab_size")),
+        vocab=reader.number("vocab"),
         tied=bool(config.get("tie_word_embeddings", family.tied_default)),
         blocks=blocks,
         position_params=positions * hidden if family.positions else 0,
@@ -279,10 +287,15 @@ class _Reader:
     def number(self, what: str, default: int | None = None) -> int:
         for key in KEYS[what]:
             value = self.config.get(key)
-            if isinstance(value, int) and not isinstance(value, bool):
-                if value <= 0 and what != "experts":
-                    raise BadInput(f'{self.name}: "{key}" is {value}; a positive number is needed')
-                return value
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise BadInput(f'{self.name}: "{key}" is {json.dumps(value)}; a whole number is needed')
+            if value <= 0 and what != "experts":
+                raise BadInput(f'{self.name}: "{key}" is {value}; a positive number is needed')
+            if value > MOST[what]:
+                raise BadInput(f'{self.name}: "{key}" is {value}; no model has more than {MOST[what]:,}')
+            return value
         if default is not None:
             return default
         return self.missing(KEYS[what][0])

@@ -46,6 +46,24 @@ def find_shape(model: str) -> ModelShape:
     return shape_of_config(*find_config(model))
 
 
+BNB_4BIT = "bitsandbytes, 4 bits"
+
+
+@lru_cache(maxsize=512)
+def stored_quantisation(model: str) -> str | None:
+    """How the weights of `model` are stored where its config says that they are quantised: BNB_4BIT, or the
+    name of the method."""
+    config, _ = find_config(model)
+    quantised = config.get("quantization_config")
+    if not isinstance(quantised, dict) or not quantised:
+        return None
+    method = str(quantised.get("quant_method") or "quantised")
+    if quantised.get("load_in_4bit") or quantised.get("_load_in_4bit"):
+        return BNB_4BIT
+    bits = quantised.get("bits")
+    return f"{method}, {bits} bits" if bits else method
+
+
 def find_config(model: str) -> tuple[dict[str, Any], str]:
     """The config of `model`, and the name to show for it."""
     if not model.strip():
@@ -121,8 +139,8 @@ def _fetch(model: str) -> dict[str, Any] | str:
         headers = {"User-Agent": "advisor"}
         if os.environ.get("HF_TOKEN"):
             headers["Authorization"] = f"Bearer {os.environ['HF_TOKEN']}"
-        request = urllib.request.Request(f"{endpoint}/{model}/resolve/main/config.json", headers=headers)
         try:
+            request = urllib.request.Request(f"{endpoint}/{model}/resolve/main/config.json", headers=headers)
             with urllib.request.urlopen(request, timeout=HUB_TIMEOUT_SECONDS) as reply:
                 config = json.loads(reply.read())
             answer.append(config if isinstance(config, dict) else "its config.json is no object")
@@ -133,6 +151,8 @@ def _fetch(model: str) -> dict[str, Any] | str:
                 404: "the hub has none",
             }
             answer.append(reasons.get(error.code, f"the hub answered {error.code}"))
+        except ValueError:
+            answer.append(f"the hub's address or answer cannot be used (HF_ENDPOINT is {endpoint})")
         except Exception:
             answer.append("the hub cannot be reached")
 
@@ -142,6 +162,13 @@ def _fetch(model: str) -> dict[str, Any] | str:
     return answer[0] if answer else "the hub did not answer within a second"
 
 
+DECODERS = {
+    "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
+}  # fmt: skip
+"""Text decoders of multimodal models whose layers are those of another family (transformers 5.24)."""
+
+
 def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
     """The shape that `config` describes; the text decoder of a multimodal one."""
     inner = config.get("text_config")
@@ -149,6 +176,9 @@ def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
         merged = {**inner}
         merged.setdefault("tie_word_embeddings", config.get("tie_word_embeddings", False))
         config = merged
+    decoder = DECODERS.get(str(config.get("model_type")))
+    if decoder:
+        config = {**config, "model_type": decoder}
     try:
         return read_shape(config, name)
     except UnknownFamily:

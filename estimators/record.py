@@ -26,6 +26,11 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False)
 
+    @classmethod
+    def other_name(cls, key: str) -> str | None:
+        """A clause on an unknown `key` that other tools have: what it is called here. None: no idea."""
+        return None
+
 
 R = TypeVar("R", bound=Record)
 
@@ -63,6 +68,10 @@ def explain(record: type[Record], error: ValidationError) -> str:
         place = ".".join(str(part) for part in problem["loc"]) or "the file"
         if problem["type"] == "extra_forbidden":
             key = str(problem["loc"][-1])
+            clause = record.other_name(key) if len(problem["loc"]) == 1 else None
+            if clause:
+                sentences.append(f'unknown key "{place}"; {clause}')
+                continue
             known = _known_keys(record, problem["loc"][:-1])
             guess = nearest(key, known)
             hint = f'; did you mean "{guess}"?' if guess else ""

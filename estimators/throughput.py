@@ -40,7 +40,7 @@ class Speed:
 
 ARCHITECTURE_FACTOR = {
     "Turing": 0.45, "Volta": 0.6, "Ampere": 1.0, "Ada": 0.95, "Hopper": 0.7, "Blackwell": 0.55,
-    "CDNA2": 0.6, "CDNA3": 0.5,
+    "CDNA2": 0.6, "CDNA3": 0.5, "CDNA4": 0.5, "Pascal": 0.6,
 }  # fmt: skip
 """Share of the peak that is reached against Ampere's. From published speeds: A100 35 to 53 %, RTX 3090 and
 4090 37 to 42 %, H100 17 to 39 %, B200 16 %, T4 13 %."""
@@ -51,13 +51,13 @@ HALF_WIDTH = 1500
 """Hidden size at which half of that is reached; the same fit (35 % at H=2048, 48 % at 4096, 53 % at 5120)."""
 
 
-def gpu_speed(gpu: GPU, half_precision: bool) -> Speed:
-    """What a GPU of the table is assumed to reach."""
-    peak = max(gpu.bf16_flops, gpu.fp16_flops) if half_precision else gpu.fp32_flops
+def gpu_speed(gpu: GPU, half_precision: bool, share: float = 1.0) -> Speed:
+    """What a GPU of the table is assumed to reach, or a slice that is `share` of it."""
+    peak = share * (max(gpu.bf16_flops, gpu.fp16_flops) if half_precision else gpu.fp32_flops)
     factor = ARCHITECTURE_FACTOR.get(gpu.architecture, 0.6)
     return Speed(
         flops=peak * PEAK_SHARE * factor,
-        bandwidth=gpu.bandwidth * 0.6,
+        bandwidth=gpu.bandwidth * 0.6 * share,
         layer_seconds=4.5e-3,
         decode_layer_seconds=0.8e-3,
         decode_flops=peak * PEAK_SHARE * factor,

@@ -19,7 +19,8 @@ Reference = Literal["none", "adapter-off", "copy", "precomputed"]
 Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
 Attention = Literal["flash", "sdpa", "eager"]
 Rollouts = Literal["none", "hf", "vllm-colocate", "vllm-server"]
-LoraTargets = Literal["attention", "qv", "all-linear"]
+LoraTargets = Literal["attention", "mlp", "qv", "all-linear"] | tuple[str, ...]
+"""A group of modules, or the last parts of their names as PEFT's `target_modules` matches them."""
 
 
 class Workload(Record):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from estimators.errors import BadInput
-from estimators.gpus import find_gpu
+from estimators.gpus import find_gpu, split_count
 from estimators.optimizers import find_optimizer
-from estimators.record import Record, unknown
-from estimators.workload import Workload
+from estimators.record import Record
+from estimators.workload import LoraTargets, Workload
+from pipelines.sizing_names import key_hint, read_choice, read_targets
 
 WORKLOADS: dict[str, Workload] = {
     "sft": Workload(),
@@ -35,9 +36,9 @@ trains on; early in a run the share is higher, and near its end lower."""
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "tuning": ("full", "lora", "qlora"),
-    "lora_targets": ("all-linear", "attention", "qv"),
     "weights_dtype": ("auto", "fp32", "bf16", "fp16"),
-    "loss": ("auto", "full-logits", "full-logits-kept", "chunked", "fused"),
+    "adapter_dtype": ("auto", "fp32", "bf16", "fp16"),
+    "loss": ("auto", "full-logits", "full-logits-kept", "chunked", "fused", "liger", "cce"),
     "precision": ("auto", "bf16", "fp16", "fp32", "none"),
     "sharding": ("none", "zero1", "zero2", "zero3", "fsdp"),
     "attention": ("auto", "flash", "sdpa", "eager"),
@@ -45,22 +46,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "reference": ("auto", "none", "adapter-off", "copy", "precomputed"),
 }
 
-SPELLINGS: dict[str, dict[str, str]] = {
-    "weights_dtype": {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"},
-    "precision": {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "no": "none"},
-    "attention": {
-        "flash_attention_2": "flash", "flash_attention_3": "flash", "flash-attention-2": "flash",
-        "fa2": "flash", "fa3": "flash",
-    },
-    "lora_targets": {"all_linear": "all-linear", "all": "all-linear"},
-    "sharding": {
-        "ddp": "none", "zero-1": "zero1", "zero-2": "zero2", "zero-3": "zero3", "fsdp2": "fsdp",
-        "deepspeed": "zero3",
-    },
-    "loss": {"full": "full-logits", "full_logits": "full-logits", "chunked_nll": "chunked", "nll": "auto"},
-    "rollouts": {"vllm": "vllm-colocate", "colocate": "vllm-colocate", "server": "vllm-server",
-                 "generate": "hf"},
-}  # fmt: skip
+TOKENS = 100_000_000
+"""More tokens in one row than anything is made for: a typing error."""
 
 
 def whole_groups(request: StageRequest, num_gpus: int) -> int:
@@ -75,19 +62,24 @@ def whole_groups(request: StageRequest, num_gpus: int) -> int:
 class StageRequest(Record):
     """What is to be sized, in the words of TRL's arguments. `auto` and None are decided in `resolve`."""
 
+    model_config = ConfigDict(strict=True)
+
     model: str
     method: str = "sft"
     tuning: Literal["full", "lora", "qlora"] = "full"
-    lora_rank: int = Field(default=16, ge=1)
-    lora_targets: Literal["all-linear", "attention", "qv"] = "all-linear"
+    lora_rank: int = Field(default=16, ge=1, le=100_000)
+    lora_targets: LoraTargets = "all-linear"
+    """A group of modules, or the modules' own names."""
     weights_dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    loss: Literal["auto", "full-logits", "full-logits-kept", "chunked", "fused"] = "auto"
+    adapter_dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """LoRA: PEFT makes adapters fp32; with `autocast_adapter_dtype=False` they have the weights' dtype."""
+    loss: Literal["auto", "full-logits", "full-logits-kept", "chunked", "fused", "liger", "cce"] = "auto"
     """`full-logits` is Hugging Face's own loss, `full-logits-kept` the same in a loop that holds the
     outputs."""
-    max_length: int | None = Field(default=None, ge=1)
+    max_length: int | None = Field(default=None, ge=1, le=TOKENS)
     """Tokens of prompt and completion together."""
-    max_prompt_length: int | None = Field(default=None, ge=0)
-    max_completion_length: int | None = Field(default=None, ge=1)
+    max_prompt_length: int | None = Field(default=None, ge=0, le=TOKENS)
+    max_completion_length: int | None = Field(default=None, ge=1, le=TOKENS)
     mean_length: int | None = Field(default=None, ge=1)
     """Mean tokens of a training row with its padding: time follows the mean, memory the longest.
 
@@ -95,15 +87,15 @@ class StageRequest(Record):
     mean_completion_length: int | None = Field(default=None, ge=1)
     """Mean tokens of a sampled completion with its padding: Hugging Face's generate samples until the longest
     of the batch has ended."""
-    micro_batch: int = Field(default=1, ge=1)
+    micro_batch: int = Field(default=1, ge=1, le=1_000_000)
     """`per_device_train_batch_size`: examples, pairs, or completions."""
-    num_generations: int = Field(default=8, ge=1)
+    num_generations: int = Field(default=8, ge=1, le=1_000_000)
     gradient_checkpointing: bool = True
     precision: Literal["auto", "bf16", "fp16", "fp32", "none"] = "auto"
     """Autocast; fp32 and none switch it off."""
     optimizer: str = "adamw_torch_fused"
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = "none"
-    num_gpus: int | None = Field(default=None, ge=1)
+    num_gpus: int | None = Field(default=None, ge=1, le=100_000)
     """None: every GPU of the hardware."""
     attention: Literal["auto", "flash", "sdpa", "eager"] = "auto"
     rollouts: Literal["auto", "hf", "vllm-colocate", "vllm-server"] = "auto"
@@ -113,9 +105,11 @@ class StageRequest(Record):
     """QLoRA: whether PEFT's `prepare_model_for_kbit_training` made everything that is not in 4 bits fp32."""
     double_quantisation: bool = True
     """QLoRA: `bnb_4bit_use_double_quant`."""
+    gpu_memory_gib: float | None = Field(default=None, gt=0, le=100_000)
+    """Free memory of each GPU, for a card that is not in the table or not empty."""
     gpu: str | None = None
-    steps: int | None = Field(default=None, ge=1)
-    gradient_accumulation: int = Field(default=1, ge=1)
+    steps: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    gradient_accumulation: int = Field(default=1, ge=1, le=1_000_000)
     steps_per_generation: int | None = Field(default=None, ge=1)
     reference: Literal["auto", "none", "adapter-off", "copy", "precomputed"] = "auto"
     beta: float | None = Field(default=None, ge=0)
@@ -126,31 +120,35 @@ class StageRequest(Record):
     dynamic_sampling_rate: float | None = Field(default=None, gt=0, le=1)
     """Share of sampled groups that carry a signal; None is SIGNAL_SHARE for DAPO, and 1 for the others."""
 
+    @classmethod
+    def other_name(cls, key: str) -> str | None:
+        return key_hint(key, cls.model_fields)
+
     @model_validator(mode="before")
     @classmethod
-    def _true_and_mixed(cls, data: Any) -> Any:
-        """Lightning's names: `bf16-true` is weights in bf16 without autocast, `bf16-mixed` fp32 weights with
-        it."""
-        precision = data.get("precision") if isinstance(data, dict) else None
-        if isinstance(precision, str) and precision.lower() in (
-            "bf16-true",
-            "fp16-true",
-            "16-true",
-            "32-true",
-        ):
-            narrow = {"16-true": "fp16", "32-true": "fp32"}.get(precision.lower(), precision[:4].lower())
-            return {"weights_dtype": narrow, **data, "precision": "none"}
-        if isinstance(precision, str) and precision.lower() in ("bf16-mixed", "fp16-mixed", "16-mixed"):
-            narrow = {"16-mixed": "fp16"}.get(precision.lower(), precision[:4].lower())
-            return {"weights_dtype": "fp32", **data, "precision": narrow}
+    def _one_key_for_two(cls, data: Any) -> Any:
+        """Keys that say two things: Lightning's `bf16-true` (weights in bf16, no autocast) and `bf16-mixed`
+        (fp32 weights under it), and a GPU with its number. Whole numbers may be written as 2048.0."""
+        if not isinstance(data, dict):
+            return data
+        data = {key: _whole(value) for key, value in data.items()}
+        precision = data.get("precision")
+        plain = precision.lower() if isinstance(precision, str) else ""
+        dtype = {"16": "fp16", "32": "fp32", "bf16": "bf16", "fp16": "fp16"}.get(plain.rpartition("-")[0])
+        if dtype and plain.endswith("-true"):
+            data = {"weights_dtype": dtype, **data, "precision": "none"}
+        elif dtype and plain.endswith("-mixed"):
+            data = {"weights_dtype": "fp32", **data, "precision": dtype}
+        if isinstance(data.get("gpu"), str):
+            count, _ = split_count(data["gpu"])
+            if count and data.get("num_gpus") is None:
+                data["num_gpus"] = count
         return data
 
     @field_validator("method")
     @classmethod
     def _known_method(cls, value: str) -> str:
-        if value.lower() not in WORKLOADS:
-            raise ValueError(str(unknown("method", value, WORKLOADS)))
-        return value.lower()
+        return read_choice("method", value, WORKLOADS)
 
     @field_validator("optimizer")
     @classmethod
@@ -163,21 +161,32 @@ class StageRequest(Record):
 
     @field_validator("gpu")
     @classmethod
-    def _known_gpu(cls, value: str | None) -> str | None:
-        if value is not None:
+    def _known_gpu(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """A card of the table; any name where its memory is stated."""
+        if value is None:
+            return None
+        count, name = split_count(value)
+        if count and info.data.get("num_gpus") not in (None, count):
+            raise ValueError(f"says {count} GPUs, but num_gpus says {info.data['num_gpus']}")
+        if info.data.get("gpu_memory_gib") is None:
             try:
-                find_gpu(value)
+                find_gpu(name)
             except BadInput as error:
                 raise ValueError(str(error)) from None
-        return value
+        return name
+
+    @field_validator("lora_targets", mode="before")
+    @classmethod
+    def _modules(cls, value: Any) -> Any:
+        return read_targets(value)
 
     @field_validator(*CHOICES, mode="before")
     @classmethod
-    def _other_spellings(cls, value: Any, info: Any) -> Any:
-        if not isinstance(value, str):
+    def _other_spellings(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, str) and not (type(value) is int and info.field_name == "sharding"):
             return value
-        plain = value.strip().lower()
-        plain = SPELLINGS.get(info.field_name, {}).get(plain, plain)
-        if plain not in CHOICES[info.field_name]:
-            raise ValueError(str(unknown(info.field_name.replace("_", " "), value, CHOICES[info.field_name])))
-        return plain
+        return read_choice(str(info.field_name), str(value), CHOICES[str(info.field_name)])
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value

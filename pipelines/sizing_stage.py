@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import Literal
 
+from estimators.adapters import target_names, unmatched
 from estimators.errors import BadInput
-from estimators.gpus import find_gpu, guess_gpu, price_of
-from estimators.hardware import Device, Hardware, hardware_from_name
+from estimators.gpus import GPU, find_gpu, guess_gpu, price_of
+from estimators.hardware import Device, Hardware, hardware_from_memory, hardware_from_name
 from estimators.memory import Memory, Slack, estimate, trainable_params
-from estimators.models import find_shape
+from estimators.models import BNB_4BIT, find_shape, stored_quantisation
 from estimators.record import Record
 from estimators.shapes import ModelShape
 from estimators.throughput import Schedule, Seconds, Speed, cpu_speed, gpu_speed, stage_seconds
 from estimators.units import GIB, MIB
-from estimators.workload import Dtype, Setup, Workload
+from estimators.workload import Dtype, LoraTargets, Setup, Workload
 from pipelines.sizing_request import (
     REFERENCE_BETA,
     SIGNAL_SHARE,
@@ -77,27 +78,93 @@ class StageSize(Record):
     device: str
 
 
+def planned_hardware(request: StageRequest, hardware: Hardware) -> Hardware:
+    """What `request` is planned for: this machine, the GPU that it names, or the memory that it states."""
+    if request.gpu_memory_gib is not None:
+        return hardware_from_memory(request.gpu, round(request.gpu_memory_gib * GIB), request.num_gpus or 1)
+    if request.gpu is None:
+        return hardware
+    wanted = find_gpu(request.gpu)
+    if any(guess_gpu(device.name) == wanted for device in hardware.devices):
+        return hardware
+    return hardware_from_name(request.gpu, request.num_gpus or 1)
+
+
+DEFAULTS: dict[str, str] = {
+    "method": "not given",
+    "tuning": "not given",
+    "micro_batch": "not given; transformers' own default is 8",
+    "gradient_accumulation": "not given; the default of transformers",
+    "gradient_checkpointing": "not given; TRL's default",
+    "optimizer": "not given; the default of transformers",
+    "sharding": "not given",
+    "lora_rank": "not given; PEFT's own default is 8",
+    "lora_targets": "not given; PEFT's own default is q and v",
+    "double_quantisation": "not given; TRL's default is off",
+    "num_generations": "not given; TRL's default",
+    "vllm_memory_utilization": "not given; TRL's default",
+    "vllm_enable_sleep_mode": "not given; TRL's default",
+}
+"""Keys whose default moves the number, and where the default is from."""
+
+
 class Resolved:
     """A request with nothing left open, and what was assumed on the way."""
 
     def __init__(self, request: StageRequest, hardware: Hardware) -> None:
-        self.request = request
-        self.shape: ModelShape = find_shape(request.model)
         self.assumptions: list[Assumption] = []
-        if request.gpu:
-            wanted = find_gpu(request.gpu)
-            same = [device for device in hardware.devices if guess_gpu(device.name) == wanted]
-            if not same:
-                hardware = hardware_from_name(request.gpu, request.num_gpus or 1)
-        self.hardware = hardware
+        self.shape: ModelShape = find_shape(request.model)
+        self.request = request = self._as_stored(request)
+        self.hardware = hardware = planned_hardware(request, hardware)
         self.on_gpu = hardware.kind == "gpu"
         self.num_gpus = request.num_gpus or (len(hardware.devices) if self.on_gpu else 1)
         self.workload = self._workload()
         self.setup = self._setup()
         self.schedule = self._schedule()
+        self._defaults()
 
     def assume(self, name: str, value: object, source: str) -> None:
         self.assumptions.append(Assumption(name=name, value=str(value), source=source))
+
+    def _as_stored(self, request: StageRequest) -> StageRequest:
+        """The request with the weights as `quantization_config` says that they are stored."""
+        stored = stored_quantisation(request.model)
+        if stored is None:
+            return request
+        if stored != BNB_4BIT:
+            self.assume("quantization_config", stored, "not sized in that form: weights in the dtype below")
+            return request
+        if request.tuning == "full" and "tuning" in request.model_fields_set:
+            raise BadInput(
+                f"{request.model} has its weights in 4 bits (quantization_config), which cannot be trained; "
+                "use tuning qlora, or the model that it was made from"
+            )
+        if request.tuning != "qlora":
+            self.assume("tuning", "qlora", "its quantization_config says that the weights are in 4 bits")
+        return request.model_copy(update={"tuning": "qlora"})
+
+    def _defaults(self) -> None:
+        """Names every default that was used and that moves the number."""
+        request, rollouts = self.request, self.workload.rollouts
+        used = ["method", "tuning", "micro_batch"]
+        if self.workload.trains:
+            used += ["gradient_accumulation", "gradient_checkpointing", "optimizer"]
+        if self.num_gpus > 1:
+            used.append("sharding")
+        if request.tuning != "full" and self.workload.trains:
+            used += ["lora_rank", "lora_targets"]
+        if request.tuning == "qlora":
+            used.append("double_quantisation")
+        if rollouts != "none" and self.workload.trains:
+            used.append("num_generations")
+        if rollouts == "vllm-colocate":
+            used += ["vllm_memory_utilization", "vllm_enable_sleep_mode"]
+        named = {item.name for item in self.assumptions}
+        for name in used:
+            if name not in request.model_fields_set and name not in named:
+                value = getattr(request, name)
+                shown = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+                self.assume(name, shown, DEFAULTS[name])
 
     def _workload(self) -> Workload:
         request = self.request
@@ -116,6 +183,8 @@ class Resolved:
         rollouts = "none"
         if base.rollouts != "none":
             rollouts = "hf" if request.rollouts == "auto" else request.rollouts
+            if request.rollouts == "auto":
+                self.assume("rollouts", rollouts, "not given; TRL's default is to generate with the model")
             if self.hardware.kind == "cpu" and rollouts == "vllm-colocate":
                 raise BadInput("rollouts vllm-colocate needs a GPU; without one use hf or vllm-server")
         return base.model_copy(
@@ -134,9 +203,11 @@ class Resolved:
             request.max_prompt_length,
             request.max_completion_length,
         )
+        if prompt is not None and self.workload.rollouts == "none":
+            prompt = self._cut_prompt(prompt, total, completion)
         if prompt is not None and completion is not None:
-            if total is not None and total < prompt + completion and self.workload.rollouts == "none":
-                completion = max(1, total - prompt)
+            if total is not None and self.workload.rollouts == "none":
+                completion = min(completion, total - prompt)
             return prompt, completion
         if self.workload.rollouts != "none":
             if completion is None:
@@ -160,6 +231,14 @@ class Resolved:
             self.assume("scored tokens", total, "prompt length not given: every token counted as completion")
         return (prompt, max(1, total - prompt)) if prompt is not None else (0, total)
 
+    def _cut_prompt(self, prompt: int, total: int | None, completion: int | None) -> int:
+        """A prompt that leaves a token for the completion: TRL cuts both together to `max_length`."""
+        most = total if total is not None else 1024 if completion is None else None
+        if most is None or prompt < most:
+            return prompt
+        self.assume("max_prompt_length", most - 1, f"{prompt} given, cut: max_length is {most}")
+        return most - 1
+
     def _setup(self) -> Setup:
         request = self.request
         full = request.tuning == "full"
@@ -177,15 +256,23 @@ class Resolved:
         weights = request.weights_dtype
         if weights == "auto":
             narrow: Dtype = "fp16" if precision == "fp16" else "bf16"
-            weights = "fp32" if full or not self.on_gpu else narrow
+            wide = full or not self.on_gpu or request.precision == "fp32"
+            weights = "fp32" if wide else narrow
             reason = (
                 "fp32 where the weights are trained (TRL's default), the narrow type where they are frozen"
             )
+            if wide and not full and self.on_gpu:
+                reason = "precision is fp32"
             self.assume("weights_dtype", weights, reason)
         loss = request.loss
         if loss == "auto":
             loss = "fused"
             self.assume("loss", loss, "TRL 1.16 computes log-probabilities in tiles (add_fused_lm_head)")
+        elif loss in ("liger", "cce"):
+            kind = {"liger": "Liger's kernel", "cce": "Cut Cross-Entropy"}[loss]
+            loss = "fused"
+            self.assume("loss", loss, f"{kind} never holds all logits either; sized as TRL's, not studied")
+        self._check_scaler(weights, precision)
         prepared = request.tuning == "qlora" and bool(request.kbit_prepared)
         if request.tuning == "qlora" and request.kbit_prepared is None:
             prepared = loss.startswith("full-logits")
@@ -194,19 +281,29 @@ class Resolved:
                 "called" if prepared else "not called",
                 "TRL 1.16 does not call it and casts adapters to bf16; older stacks did",
             )
-        attention = request.attention if request.attention != "auto" else "sdpa"
+        attention = request.attention
+        if attention == "auto":
+            attention = "sdpa"
+            if self.shape.sdpa:
+                self.assume("attention", "sdpa", "not given; the default of transformers")
         if attention == "sdpa" and not self.shape.sdpa:
             attention = "eager"
             self.assume("attention", "eager", f"transformers has no SDPA for {self.shape.model_type}")
+        self._note_attention(attention)
+        adapter = request.adapter_dtype
+        if adapter == "auto":
+            adapter = "bf16" if request.tuning == "qlora" and not prepared else "fp32"
+            if not full and self.workload.trains:
+                self.assume("adapter_dtype", adapter, "PEFT makes adapters fp32; TRL 1.16 makes QLoRA's bf16")
         per_generation, accumulation = self._accumulation()
         if not self.on_gpu and request.tuning == "qlora":
             raise BadInput("tuning qlora needs an NVIDIA GPU (bitsandbytes); without one use lora or full")
         return Setup(
             tuning=request.tuning,
             lora_rank=request.lora_rank,
-            lora_targets=request.lora_targets,
+            lora_targets=self._targets(),
             weights_dtype=weights,
-            adapter_dtype="bf16" if request.tuning == "qlora" and not prepared else "fp32",
+            adapter_dtype=adapter,
             kbit_prepared=prepared,
             double_quantisation=request.double_quantisation,
             autocast="none" if precision in ("fp32", "none") else precision,
@@ -225,6 +322,35 @@ class Resolved:
             vllm_memory_utilization=request.vllm_memory_utilization,
             vllm_sleep=request.vllm_enable_sleep_mode,
         )
+
+    def _check_scaler(self, weights: str, precision: str) -> None:
+        """fp16 weights that are trained: torch's GradScaler refuses their gradients."""
+        if self.request.tuning != "full" or weights != "fp16" or not self.workload.trains:
+            return
+        if precision == "fp16":
+            raise BadInput(
+                "fp16 weights cannot be trained under fp16 autocast (GradScaler does not unscale fp16 "
+                "gradients); use weights_dtype fp32, or precision bf16 with weights_dtype bf16"
+            )
+        self.assume("fp16 weights", "trained as they are", "no loss scaling: small gradients become zero")
+
+    def _note_attention(self, attention: str) -> None:
+        if attention != "flash" or not self.on_gpu:
+            return
+        gpu = guess_gpu(self.hardware.devices[0].name)
+        if gpu and gpu.architecture in ("Pascal", "Volta", "Turing"):
+            self.assume("attention", "flash", f"FlashAttention 2 has no kernel for {gpu.name}; sdpa has")
+
+    def _targets(self) -> LoraTargets:
+        """The LoRA targets; BadInput where the model has no module of the names given."""
+        targets = self.request.lora_targets
+        strange = unmatched(self.shape, targets) if self.request.tuning != "full" else []
+        if strange:
+            known = ", ".join(target_names(self.shape, "all-linear"))
+            if len(strange) == len(targets):
+                raise BadInput(f"{self.request.model} has no module {', '.join(strange)}; it has {known}")
+            self.assume("lora_targets", ", ".join(targets), f"no module is called {', '.join(strange)}")
+        return targets
 
     def _accumulation(self) -> tuple[int, int]:
         """Micro-batches per generation and per optimizer step, with whole groups where groups are sampled."""
@@ -277,7 +403,7 @@ class Resolved:
                 "process", "0.75 GiB", "Python, torch, transformers and TRL loaded; measured on Linux"
             )
             return Slack(context_bytes=0.75 * GIB, workspace_bytes=0, likely=0.05, high=0.3)
-        gpu = guess_gpu(self.devices()[0].name)
+        gpu = guess_gpu(self.devices()[0].name.partition(" MIG ")[0])
         likely, high = PREPARED_SLACK if self.setup.kbit_prepared else SLACK
         context = gpu.context_bytes if gpu else 0.5 * GIB
         architecture = gpu.architecture if gpu else "Hopper"
@@ -313,14 +439,25 @@ class Resolved:
         elif not self.on_gpu:
             speed = cpu_speed(self.hardware.cpu_cores)
         else:
-            gpu = guess_gpu(self.devices()[0].name)
-            if gpu is None:
-                gpu = find_gpu("A100 80GB")
-                self.assume("speed", "as A100", f"{self.devices()[0].name} is not in the table of GPUs")
+            gpu, share = self._card()
             half = self.setup.autocast != "none" or self.setup.weights_dtype != "fp32"
-            speed = gpu_speed(gpu, half)
+            speed = gpu_speed(gpu, half, share)
         self.assume("speed", f"{speed.flops / 1e12:.3g} TFLOP/s", speed.source)
         return speed
+
+    def _card(self) -> tuple[GPU, float]:
+        """The card whose speed counts, and the share of it that the device is: a MIG slice has a part."""
+        device = self.devices()[0]
+        whole, mig, _ = device.name.partition(" MIG ")
+        gpu = guess_gpu(whole)
+        if gpu is None:
+            self.assume("speed", "as A100", f"{whole} is not in the table of GPUs")
+            return find_gpu("A100 80GB"), 1.0
+        if not mig:
+            return gpu, 1.0
+        share = min(1.0, device.total_bytes / gpu.memory_bytes)
+        self.assume("MIG slice", f"{share:.0%} of the speed", f"its share of the memory of {gpu.name}")
+        return gpu, share
 
     def available(self) -> tuple[int, int]:
         """Free and total bytes of the fullest device used."""

@@ -28,9 +28,16 @@ def estimate(
     method: str | None = typer.Option(None, help="sft, dpo, kto, grpo, dapo, rloo."),
     tuning: str | None = typer.Option(None, help="full, lora, qlora."),
     lora_rank: int | None = typer.Option(None),
-    lora_targets: str | None = typer.Option(None, help="all-linear, attention."),
+    lora_targets: str | None = typer.Option(None, help="all-linear, attention, mlp, qv, q_proj,..."),
+    adapter_dtype: str | None = typer.Option(None, help="fp32 (PEFT's), bf16, fp16."),
     weights_dtype: str | None = typer.Option(None, help="fp32, bf16, fp16; auto: fp32 if trained."),
-    loss: str | None = typer.Option(None, help="auto (TRL's), full-logits, chunked, fused."),
+    kbit_prepared: bool | None = typer.Option(
+        None, "--kbit-prepared/--no-kbit-prepared", help="QLoRA: the rest in fp32, as PEFT prepares it."
+    ),
+    double_quantisation: bool | None = typer.Option(
+        None, "--double-quantisation/--no-double-quantisation", help="QLoRA: scales in 8 bits."
+    ),
+    loss: str | None = typer.Option(None, help="auto (TRL's), full-logits, chunked, fused, liger."),
     max_length: int | None = typer.Option(None, help="Tokens of prompt and completion."),
     max_prompt_length: int | None = typer.Option(None),
     max_completion_length: int | None = typer.Option(None),
@@ -48,7 +55,8 @@ def estimate(
     attention: str | None = typer.Option(None, help="sdpa, flash, eager."),
     rollouts: str | None = typer.Option(None, help="hf, vllm-colocate, vllm-server."),
     vllm_memory_utilization: float | None = typer.Option(None),
-    gpu: str | None = typer.Option(None, help="Plan for this GPU instead of this machine's."),
+    gpu: str | None = typer.Option(None, help="Plan for this GPU, or 2x this GPU, not this machine's."),
+    gpu_memory_gib: float | None = typer.Option(None, help="Free memory of a GPU, for any card."),
     steps: int | None = typer.Option(None, help="Optimizer steps, for time and cost."),
     gradient_accumulation: int | None = typer.Option(None),
     steps_per_generation: int | None = typer.Option(None),

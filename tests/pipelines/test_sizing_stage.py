@@ -142,7 +142,7 @@ def test_time_follows_the_mean_and_memory_the_longest() -> None:
 def test_dynamic_sampling_costs_its_extra_rounds() -> None:
     """Half of the groups without signal: twice the rollouts."""
     values = {"method": "dapo", "tuning": "lora", "steps": 100, "micro_batch": 8}
-    plain, filtered = size(**values), size(**values, dynamic_sampling_rate=0.5)
+    plain, filtered = (size(**values, dynamic_sampling_rate=rate) for rate in (1.0, 0.5))
     ratio = filtered.time_components["rollouts"] / plain.time_components["rollouts"]
     assert ratio == pytest.approx(2, rel=0.01)
 
