@@ -96,7 +96,9 @@ def worker_request(
     }
 
 
-def run_worker(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def run_worker(
+    requests: list[dict[str, Any]], module: str = "pipelines.training.trace_worker"
+) -> list[dict[str, Any]]:
     """The worker's answers; BadInput where it cannot run at all."""
     environment = {
         **os.environ,
@@ -106,7 +108,7 @@ def run_worker(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     }
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pipelines.training.trace_worker"],
+            [sys.executable, "-m", module],
             input=json.dumps(requests),
             capture_output=True,
             text=True,
