@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from pipelines.training.trace_worker import Tracker, build, materialise, optimizer_of, silence_kernels
 
@@ -36,6 +37,10 @@ class ShardTracker(Tracker):
         if func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]  # as on a GPU; its fake implementation makes a second tensor
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def add(self, tensor: torch.Tensor) -> None:
+        if not is_traceable_wrapper_subclass(tensor):  # a wrapper holds no memory, what it wraps is counted
+            super().add(tensor)
 
     def resize(self, tensor: torch.Tensor, size: int) -> None:
         """`tensor`'s storage holds `size` bytes from now on."""

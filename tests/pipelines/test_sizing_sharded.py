@@ -20,11 +20,10 @@ import pytest
 from estimators.hardware import hardware_from_name
 from estimators.memory import phase_bytes
 from estimators.models import find_config
-from pipelines.sizing import StageRequest, StageSize, size_stage
+from pipelines.sizing import StageRequest, StageSize, size_stage, trace_stage
 from pipelines.sizing_stage import Resolved
-from pipelines.sizing_trace import run_worker, worker_request
+from pipelines.sizing_trace import FSDP_WORKER, run_worker, worker_request
 
-WORKER = "pipelines.training.fsdp_worker"
 LLAMA = {
     "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8,
     "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 4096,
@@ -99,7 +98,7 @@ def compare(tmp_path: Path) -> Callable[[list[tuple[str, int, dict[str, Any]]]],
             closed.append(max(phase_bytes(shape, workload, setup).values()))
         found = {}
         for (model, gpus, values), answer, size in zip(
-            cases, run_worker(requests, WORKER), closed, strict=True
+            cases, run_worker(requests, FSDP_WORKER), closed, strict=True
         ):
             assert "error" not in answer, (model, values, answer)
             found[f"{model}, {gpus} GPUs, {values}"] = round(size / answer["peak_bytes"], 3)
@@ -117,6 +116,15 @@ def test_closed_form_within_five_percent_of_fsdp2_over_models(
     compare: Callable[..., dict[str, float]],
 ) -> None:
     assert {name: ratio for name, ratio in compare(WIDER).items() if abs(ratio - 1) > 0.05} == {}
+
+
+def test_trace_runs_fsdp2_where_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["tied"]))
+    request = StageRequest(model=str(tmp_path), num_gpus=4, sharding="fsdp", max_length=256)
+    answer, trace = trace_stage(request, hardware_from_name("A100 80GB", 4))
+    assert trace.composed == ()
+    assert trace.allocated_bytes == pytest.approx(trace.closed_form_bytes, rel=0.05)
+    assert sum(answer.components.values()) == answer.peak_bytes
 
 
 def size(sharding: str, gpus: int, **values: Any) -> StageSize:
