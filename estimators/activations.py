@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from estimators.adapters import adapts_experts, expert_width, is_target
 from estimators.shapes import Block, Linear, ModelShape
+from estimators.terms import term
 from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Setup
 
@@ -193,7 +194,7 @@ def _expanded(block: Block, kind: Dtypes) -> float:
     return kind.attention * 2 * (block.q_width - block.k_width)
 
 
-def eager_bytes(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> float:
+def eager_bytes(shape: ModelShape, block: Block, setup: Setup, tokens: float) -> float:
     """Extra bytes of one layer with eager attention: the scores after the softmax.
 
     6 bytes per head and pair of positions: the fp32 softmax, and its narrow copy that multiplies the values.
@@ -209,22 +210,22 @@ def eager_bytes(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> f
     return scores * tokens
 
 
-def saved_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
+def saved_bytes(shape: ModelShape, setup: Setup, tokens: float) -> float:
     """Bytes that all layers save between forward and backward.
 
     With checkpointing only each layer's input, once in the residual stream's dtype.
     """
     if setup.gradient_checkpointing:
-        return dtypes(shape, setup).residual * shape.num_layers * shape.hidden * tokens
+        return tokens * dtypes(shape, setup).residual * shape.num_layers * shape.hidden
     return sum(block.count * _saved_once(shape, block, setup, tokens) for block in shape.blocks)
 
 
-def _saved_once(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> float:
+def _saved_once(shape: ModelShape, block: Block, setup: Setup, tokens: float) -> float:
     merged = 0.0
     if setup.tuning != "full" and adapts_experts(block, setup.lora_targets):
         # PEFT adds the adapters' product to whole expert matrices; the sum is needed for backward, and so are
         # copies of the adapters where they are wider than it (traced)
-        merged = 2.0 * block.expert_params
+        merged = 2.0 * term(block.expert_params)
         if not _narrow_adapters(setup):
             merged += 6.0 * setup.lora_rank * expert_width(shape, block)
     own = layer_bytes_per_token(shape, block, setup).total * tokens
@@ -237,7 +238,7 @@ def _narrow_adapters(setup: Setup) -> bool:
     return setup.tuning != "full" and setup.adapter_dtype != "fp32" and setup.sharding != "none"
 
 
-def block_peak_bytes(shape: ModelShape, setup: Setup, tokens: int, first: bool) -> float:
+def block_peak_bytes(shape: ModelShape, setup: Setup, tokens: float, first: bool) -> float:
     """Bytes that one layer needs at most while its backward pass runs, beyond what other layers have saved.
 
     Two moments can be the highest: the feed-forward's backward, when the whole layer is still saved, and
@@ -248,7 +249,7 @@ def block_peak_bytes(shape: ModelShape, setup: Setup, tokens: int, first: bool) 
     return max(_block_peak(shape, block, setup, tokens, own) for block in shape.blocks)
 
 
-def _block_peak(shape: ModelShape, block: Block, setup: Setup, tokens: int, own: bool) -> float:
+def _block_peak(shape: ModelShape, block: Block, setup: Setup, tokens: float, own: bool) -> float:
     saved = _saved_once(shape, block, setup, tokens) if own else 0.0
     feed_forward = saved + feed_forward_gradients(shape, block, setup) * tokens
     attention = 0.0
@@ -297,13 +298,13 @@ def _weight_temporaries(block: Block, setup: Setup) -> float:
     total = 0.0
     largest = max((linear.weights for linear in block.linears), default=0)
     if _trains(setup):
-        total += max(largest, block.expert_params // 2) * BYTES_PER_ELEMENT[setup.weights_dtype]
+        total += term(max(largest, block.expert_params // 2)) * BYTES_PER_ELEMENT[setup.weights_dtype]
     if setup.autocast != "none" and setup.weights_dtype == "fp32" and setup.tuning != "qlora":
-        total += 2.0 * (sum(linear.weights for linear in block.linears) + block.expert_params)
+        total += 2.0 * term(sum(linear.weights for linear in block.linears) + block.expert_params)
     if not _trains(setup) and adapts_experts(block, setup.lora_targets) and _narrow_adapters(setup):
         # both in the narrow dtype, one matrix at a time (traced under FSDP2)
-        total += 1.0 * block.expert_params
+        total += 1.0 * term(block.expert_params)
     elif not _trains(setup) and adapts_experts(block, setup.lora_targets) and setup.gradient_checkpointing:
         # the adapters' product in fp32, and the gradient of the sum (traced)
-        total += 5.0 * block.expert_params
+        total += 5.0 * term(block.expert_params)
     return total

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from estimators.activations import dtypes
 from estimators.shapes import ModelShape
+from estimators.terms import term
 from estimators.workload import Setup
 
 FUSED_TOKENS = 4096
@@ -23,7 +24,7 @@ class LossBytes(NamedTuple):
     backward: float
 
 
-def loss_bytes(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
+def loss_bytes(shape: ModelShape, setup: Setup, scored: float) -> LossBytes:
     """Bytes that exist at the loss, when `scored` tokens reach the vocabulary: most in either direction."""
     if setup.loss == "fused":
         return _fused(shape, setup, scored)
@@ -36,11 +37,11 @@ def _head_gradient(shape: ModelShape, setup: Setup) -> tuple[float, float]:
     """The trained head's gradient: in fp32 as the fused loss sums it, and the narrow copy of that."""
     if setup.tuning != "full":
         return 0.0, 0.0
-    size = shape.vocab * shape.hidden
+    size = term(shape.vocab) * shape.hidden
     return 4.0 * size, 2.0 * size if setup.weights_dtype != "fp32" else 0.0
 
 
-def _fused(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
+def _fused(shape: ModelShape, setup: Setup, scored: float) -> LossBytes:
     """TRL 1.16's fused head: one tile of logits, and the hidden states' gradient in fp32 and in their own
     dtype.
 
@@ -48,28 +49,29 @@ def _fused(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
     trl/kernels/chunked_logprob.py, ChunkedLogProbFunction.backward.
     """
     kind = dtypes(shape, setup)
-    tile = float(min(scored, FUSED_TOKENS) * FUSED_VOCAB * kind.attention)
+    tokens = min(scored, term(FUSED_TOKENS))
+    tile = tokens * FUSED_VOCAB * kind.attention
     if kind.attention == 2 and setup.weights_dtype == "fp32":
-        tile += 2 * FUSED_VOCAB * shape.hidden
+        tile += 2 * term(FUSED_VOCAB) * shape.hidden
     if not setup.on_gpu:
         # without Triton a tile is folded by torch operations, with several fp32 copies of it
-        tile += min(scored, FUSED_TOKENS) * min(FUSED_VOCAB, shape.vocab) * 20
-    gathered = kind.normed * shape.hidden * scored
+        tile += tokens * min(FUSED_VOCAB, shape.vocab) * 20
+    gathered = scored * kind.normed * shape.hidden
     gradient = (4 + (kind.normed if kind.normed < 4 else 0)) * shape.hidden * scored
     wide, narrow = _head_gradient(shape, setup)
     return LossBytes(tile + gathered, tile + gathered + gradient + wide + narrow)
 
 
-def _chunked(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
+def _chunked(shape: ModelShape, setup: Setup, scored: float) -> LossBytes:
     """`chunked_nll` of TRL 1.5 to 1.15: 256 tokens of fp32 logits, an fp32 copy of the head in each chunk."""
-    logits = min(scored, CHUNKED_TOKENS) * shape.vocab
-    head = 4.0 * shape.vocab * shape.hidden
+    logits = min(scored, term(CHUNKED_TOKENS)) * shape.vocab
+    head = 4.0 * term(shape.vocab) * shape.hidden
     wide, _ = _head_gradient(shape, setup)
     hidden = 4 * shape.hidden * scored
     return LossBytes(8 * logits + head, 12 * logits + head + hidden + wide)
 
 
-def _full(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
+def _full(shape: ModelShape, setup: Setup, scored: float) -> LossBytes:
     """All logits at once: Hugging Face's `ForCausalLMLoss`, per token and entry of the vocabulary.
 
     Narrow logits (2) + fp32 copy (4) + log-softmax (4) forward; backward frees the narrow ones and adds the
@@ -77,9 +79,9 @@ def _full(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
     that holds the model's outputs through backward (`full-logits-kept`) keeps the logits too: 14 or 16, as
     measured. Later the trained head's gradient meets narrow logits.
     """
-    entries = float(shape.vocab * scored)
+    entries = scored * shape.vocab
     kind = dtypes(shape, setup)
-    head = shape.vocab * shape.hidden
+    head = term(shape.vocab) * shape.hidden
     wide_head = setup.weights_dtype == "fp32" or setup.kbit_prepared
     copied = 2.0 * head if wide_head and kind.attention == 2 else 0.0
     wide, _ = _head_gradient(shape, setup)
@@ -88,7 +90,7 @@ def _full(shape: ModelShape, setup: Setup, scored: int) -> LossBytes:
     return LossBytes(forward + copied, max(12 * entries + kept, 6 * entries + wide) + copied)
 
 
-def final_norm_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
+def final_norm_bytes(shape: ModelShape, setup: Setup, tokens: float) -> float:
     """The last norm, saved from forward to backward: fp32 input, normalised input, and its output."""
     kind = dtypes(shape, setup)
     normalised = kind.residual if setup.tuning == "full" else 0

@@ -8,6 +8,7 @@ components sum to it exactly.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import fsum
 
 from estimators import sharding
 from estimators.activations import block_peak_bytes, dtypes, saved_bytes
@@ -15,6 +16,7 @@ from estimators.adapters import trainable_params as trainable_params  # other mo
 from estimators.head import final_norm_bytes, loss_bytes
 from estimators.optimizers import find_optimizer, state_bytes, step_bytes
 from estimators.shapes import ModelShape
+from estimators.terms import formula, term
 from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Dtype, Setup, Workload
 
@@ -54,6 +56,10 @@ class Memory:
     phase: str
     phases: dict[str, int]
     """Allocated bytes in each phase."""
+    phase_components: dict[str, dict[str, int]]
+    """Allocated bytes in each phase, component by component."""
+    formulas: dict[str, str]
+    """How each component was computed, and what only a rollout has; evaluates to its bytes."""
     allocated: int
     """Most bytes in tensors at one time: `torch.cuda.max_memory_allocated`."""
     reserved: int
@@ -68,14 +74,12 @@ def weight_bytes(shape: ModelShape, setup: Setup) -> dict[str, float]:
     """The base model's weights, unsharded: in one dtype, or 4-bit matrices and the wider remainder."""
     size = BYTES_PER_ELEMENT[setup.weights_dtype]
     if setup.tuning != "qlora":
-        return {"weights": size * shape.params}
+        return {"weights": size * term(shape.params)}
     per_weight = NF4_DOUBLE if setup.double_quantisation else NF4
-    remainder = shape.params - shape.linear_weights
-    experts = shape.groups["experts"] + shape.groups["router"]
     wide = 4 if setup.kbit_prepared else size
     return {
-        "weights in 4 bits": per_weight * shape.linear_weights,
-        "weights not in 4 bits": wide * (remainder - experts) + wide * experts,
+        "weights in 4 bits": per_weight * term(shape.linear_weights),
+        "weights not in 4 bits": wide * term(shape.params - shape.linear_weights),
     }
 
 
@@ -90,7 +94,7 @@ def kv_cache_bytes(shape: ModelShape, setup: Setup, sequences: int) -> float:
         block.count * block.kv_bytes_per_element_width * min(setup.length, block.window or setup.length)
         for block in shape.blocks
     )
-    return float(element * per_sequence * sequences)
+    return element * term(per_sequence) * sequences
 
 
 def sharded(total: float, setup: Setup, stages: tuple[str, ...]) -> float:
@@ -101,17 +105,21 @@ def sharded(total: float, setup: Setup, stages: tuple[str, ...]) -> float:
 def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, total_bytes: int) -> Memory:
     """The peak of one training step. `total_bytes` is the card's memory, of which vLLM claims a share."""
     phases = _phases(shape, workload, setup, total_bytes)
-    allocated = {name: sum(parts.values()) for name, parts in phases.items()}
+    allocated = {name: fsum(parts.values()) for name, parts in phases.items()}
     phase = max(allocated, key=lambda name: allocated[name])
     parts = phases[phase]
     claimed = parts.get("vLLM's share", 0.0)
     pooled = allocated[phase] - claimed
-    components = {name: round(size) for name, size in parts.items() if size >= 1}
-    components["workspaces"] = round(slack.workspace_bytes)
     scores = _score_bytes(shape, workload, setup)
-    components["allocator slack"] = round(slack.likely * pooled + slack.scores * scores)
-    components["context"] = round(slack.context_bytes)
-    components = {name: size for name, size in components.items() if size}
+    sizes = {
+        **parts,
+        "workspaces": slack.workspace_bytes,
+        "allocator slack": slack.likely * term(pooled) + slack.scores * scores,
+        "context": slack.context_bytes,
+    }
+    components = {name: round(size) for name, size in sizes.items() if size >= 1}
+    rollout = {} if phase == "rollout" else phases.get("rollout", {})
+    formulas = {name: formula(size) for name, size in {**rollout, **sizes}.items() if size >= 1}
     peak = sum(components.values())
     tensors = sum(size for name, size in components.items() if name not in ("allocator slack", "context"))
     spread = (
@@ -123,6 +131,11 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
         components=components,
         phase=phase,
         phases={name: round(size) for name, size in allocated.items()},
+        phase_components={
+            name: {part: round(size) for part, size in sizes.items() if size >= 1}
+            for name, sizes in phases.items()
+        },
+        formulas=formulas,
         allocated=tensors,
         reserved=peak - components.get("context", 0),
         peak=peak,
@@ -134,7 +147,7 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
 def phase_bytes(shape: ModelShape, workload: Workload, setup: Setup, total_bytes: int = 0) -> dict[str, int]:
     """Allocated bytes of every phase of a step."""
     phases = _phases(shape, workload, setup, total_bytes)
-    return {name: round(sum(parts.values())) for name, parts in phases.items()}
+    return {name: round(fsum(parts.values())) for name, parts in phases.items()}
 
 
 def _score_bytes(shape: ModelShape, workload: Workload, setup: Setup) -> float:
@@ -143,19 +156,48 @@ def _score_bytes(shape: ModelShape, workload: Workload, setup: Setup) -> float:
     if setup.attention != "eager" or not workload.trains:
         return 0.0
     heads = max(block.heads for block in shape.blocks)
-    return 12.0 * heads * setup.length**2 * setup.micro_batch * workload.sequences_per_example
+    return 12.0 * term(heads) * setup.length**2 * setup.micro_batch * workload.sequences_per_example
 
 
 def _phases(
     shape: ModelShape, workload: Workload, setup: Setup, total_bytes: int
 ) -> dict[str, dict[str, float]]:
-    """Allocated bytes by component in every phase of a step."""
+    """Allocated bytes by component in every phase of a step.
+
+    Where an example has two sequences, what the second adds to the first is a component of its own.
+    """
+    phases = _joint_phases(shape, workload, setup, total_bytes)
+    if not workload.trains or workload.sequences_per_example == 1:
+        return phases
+    single = _joint_phases(
+        shape, workload.model_copy(update={"sequences_per_example": 1}), setup, total_bytes
+    )
+    return {name: _second_apart(parts, single[name]) for name, parts in phases.items()}
+
+
+def _second_apart(parts: dict[str, float], single: dict[str, float]) -> dict[str, float]:
+    """`parts` with what sequences need divided into that of the first, and what the others add."""
+    divided: dict[str, float] = {}
+    for name, size in parts.items():
+        if name in ("activations", "loss"):
+            divided[f"{name}, first sequence"] = single[name]
+            divided[f"{name}, second sequence"] = size - single[name]
+        else:
+            divided[name] = size
+    return divided
+
+
+def _joint_phases(
+    shape: ModelShape, workload: Workload, setup: Setup, total_bytes: int
+) -> dict[str, dict[str, float]]:
+    """Allocated bytes by component in every phase of a step, all sequences together."""
     if not workload.trains:
         base = _resident(shape, workload, setup, total_bytes)
         return {"rollout": {**base, **_rollout(shape, workload, setup)}}
     layers = sharding.computed_setup(setup)
-    tokens = setup.micro_batch * workload.sequences_per_example * setup.length
-    scored = tokens if workload.scores_prompt else tokens // max(setup.length, 1) * setup.completion_length
+    sequences = term(setup.micro_batch) * workload.sequences_per_example
+    tokens = sequences * setup.length
+    scored = tokens if workload.scores_prompt else sequences * setup.completion_length
     base = _resident(shape, workload, setup, total_bytes)
     gradients = _gradient_bytes(shape, setup)
     kept = _kept_gradients(shape, setup)
@@ -202,7 +244,7 @@ def _phases(
     if workload.rollouts == "hf":
         phases["rollout"] = {**base, **kept, **_rollout(shape, workload, layers)}
     elif workload.rollouts == "vllm-colocate" and setup.vllm_sleep:
-        claim = setup.vllm_memory_utilization * total_bytes
+        claim = setup.vllm_memory_utilization * term(total_bytes)
         phases["rollout"] = {**base, **kept, "vLLM's share": claim}
     if setup.sharding == "fsdp":
         _add_fsdp(phases, shape, workload, setup, base, kept)
@@ -289,7 +331,7 @@ def _resident(shape: ModelShape, workload: Workload, setup: Setup, total_bytes: 
     stages = ("zero3", "fsdp")
     stored = sharding.stored_setup(setup)
     parts = {name: sharded(size, setup, stages) for name, size in weight_bytes(shape, stored).items()}
-    params = trainable_params(shape, setup) if workload.trains else 0
+    params = term(trainable_params(shape, setup) if workload.trains else 0)
     if setup.tuning != "full" and workload.trains:
         adapter = params * BYTES_PER_ELEMENT[trainable_dtype(stored)]
         parts["adapter"] = sharded(adapter, setup, stages)
@@ -302,9 +344,9 @@ def _resident(shape: ModelShape, workload: Workload, setup: Setup, total_bytes: 
         for name, size in weight_bytes(shape, copied).items():
             parts[name.replace("weights", "reference weights")] = sharded(size, setup, stages)
     if workload.rollouts != "none":
-        parts["sampled batch"] = SAMPLED_BYTES * setup.length * setup.generation_batch
+        parts["sampled batch"] = SAMPLED_BYTES * term(setup.length) * setup.generation_batch
     if workload.rollouts == "vllm-colocate" and not setup.vllm_sleep:
-        parts["vLLM's share"] = setup.vllm_memory_utilization * total_bytes
+        parts["vLLM's share"] = setup.vllm_memory_utilization * term(total_bytes)
     return parts
 
 
@@ -316,7 +358,7 @@ def _stepped_dtype(setup: Setup) -> Dtype:
 def _step(shape: ModelShape, setup: Setup) -> dict[str, float]:
     """What exists only while the optimizer steps."""
     stages = ("zero1", "zero2", "zero3", "fsdp")
-    params = trainable_params(shape, setup)
+    params = term(trainable_params(shape, setup))
     copies = step_bytes(find_optimizer(setup.optimizer), params, _stepped_dtype(setup))
     parts = {"optimizer step": sharded(copies, setup, stages) + sharding.zero_step_bytes(shape, setup)}
     if setup.sharding == "zero1":
@@ -328,7 +370,7 @@ def _step(shape: ModelShape, setup: Setup) -> dict[str, float]:
 def _gradient_bytes(shape: ModelShape, setup: Setup) -> float:
     """All gradients on this GPU when the backward pass is over."""
     stored = sharding.stored_setup(setup)
-    size = trainable_params(shape, setup) * BYTES_PER_ELEMENT[trainable_dtype(stored)]
+    size = term(trainable_params(shape, setup)) * BYTES_PER_ELEMENT[trainable_dtype(stored)]
     return sharded(size, setup, ("zero2", "zero3", "fsdp"))
 
 
@@ -360,7 +402,7 @@ def _late_gradients(shape: ModelShape, setup: Setup) -> float:
     if setup.sharding != "fsdp" and (setup.gradient_accumulation > 1 or shape.tied):
         return 0.0
     stored = sharding.stored_setup(setup)
-    size = shape.embedding_params * BYTES_PER_ELEMENT[stored.weights_dtype]
+    size = term(shape.embedding_params) * BYTES_PER_ELEMENT[stored.weights_dtype]
     return sharded(size, setup, ("fsdp",))
 
 
@@ -368,7 +410,7 @@ def _head_gradient_bytes(shape: ModelShape, setup: Setup) -> float:
     """The output head's gradient, which is there before the first layer's."""
     if setup.tuning != "full":
         return 0.0
-    return shape.vocab * shape.hidden * BYTES_PER_ELEMENT[setup.weights_dtype]
+    return term(shape.vocab) * shape.hidden * BYTES_PER_ELEMENT[setup.weights_dtype]
 
 
 def _embedding_gradient_bytes(shape: ModelShape, setup: Setup) -> float:
@@ -394,9 +436,10 @@ def _autocast_cache_bytes(shape: ModelShape, setup: Setup) -> float:
     total = 0.0
     keeps_all = setup.tuning == "full" or not setup.gradient_checkpointing
     if setup.weights_dtype == "fp32" and setup.tuning != "qlora" and keeps_all:
-        total += 2.0 * sum(block.count * (block.params - block.norm_params) for block in shape.blocks)
+        wide = sum(block.count * (block.params - block.norm_params) for block in shape.blocks)
+        total += 2.0 * term(wide)
     if setup.tuning != "full" and setup.adapter_dtype == "fp32":
-        total += 2.0 * trainable_params(shape, setup)
+        total += 2.0 * term(trainable_params(shape, setup))
     return total
 
 
@@ -407,8 +450,8 @@ def _rollout(shape: ModelShape, workload: Workload, setup: Setup) -> dict[str, f
         return {}
     cache = kv_cache_bytes(shape, setup, setup.generation_batch)
     element = dtypes(shape, setup).compute
-    logits = setup.generation_batch * shape.vocab * (element + 4 + 4)
-    prefill = setup.generation_batch * setup.prompt_length * shape.hidden * element * 6
+    logits = term(setup.generation_batch) * shape.vocab * (element + 4 + 4)
+    prefill = term(setup.generation_batch) * setup.prompt_length * shape.hidden * element * 6
     return {
         "KV cache": cache,
         "KV cache growth": cache / max(shape.num_layers, 1) * 2,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from estimators.adapters import trainable_params
 from estimators.head import FUSED_VOCAB
 from estimators.shapes import ModelShape
+from estimators.terms import term
 from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Setup
 
@@ -92,19 +93,19 @@ def fsdp_units(shape: ModelShape, setup: Setup) -> Units:
     element = BYTES_PER_ELEMENT[setup.weights_dtype]
     adapters = 0.0
     if setup.tuning != "full":
-        adapters = trainable_params(shape, setup) / max(shape.num_layers, 1)
+        adapters = term(trainable_params(shape, setup)) / max(shape.num_layers, 1)
         adapters *= BYTES_PER_ELEMENT[setup.adapter_dtype]
-    layer = shape.largest_block_params * (NF4_GATHERED if setup.tuning == "qlora" else element)
+    layer = term(shape.largest_block_params) * (NF4_GATHERED if setup.tuning == "qlora" else element)
     trained = layer if setup.tuning == "full" else adapters
-    embedding = element * shape.embedding_params
-    root = element * (shape.position_params + shape.other_params)
+    embedding = element * term(shape.embedding_params)
+    root = element * term(shape.position_params + shape.other_params)
     feed_forward = 0.0
     if setup.tuning == "full":
         block = max(shape.blocks, key=lambda block: block.params)
         inside = sum(linear.weights for linear in block.feed_forward) + block.expert_params
         largest = max((linear.weights for linear in block.linears), default=0)
-        feed_forward = max(0.0, element * (inside - max(largest, block.expert_params // 2)))
-    head = embedding if shape.tied else element * shape.head_params
+        feed_forward = element * term(max(0, inside - max(largest, block.expert_params // 2)))
+    head = embedding if shape.tied else element * term(shape.head_params)
     alone = 0.0 if shape.tied else embedding
     return Units(layer + adapters, trained, feed_forward, alone, head, root)
 
@@ -155,9 +156,10 @@ def gathers_head_alone(shape: ModelShape, setup: Setup) -> bool:
 def lone_head_bytes(shape: ModelShape, setup: Setup) -> float:
     """The head as the fused loss gathers it: in the stored dtype, a chunk narrowed where that is fp32."""
     stored, computed = stored_setup(setup), computed_setup(setup)
-    size = float(shape.head_params * BYTES_PER_ELEMENT[stored.weights_dtype])
+    size = term(shape.head_params) * BYTES_PER_ELEMENT[stored.weights_dtype]
     if stored.weights_dtype != computed.weights_dtype:
-        size += BYTES_PER_ELEMENT[computed.weights_dtype] * min(shape.vocab, FUSED_VOCAB) * shape.hidden
+        narrow = BYTES_PER_ELEMENT[computed.weights_dtype]
+        size += narrow * term(min(shape.vocab, FUSED_VOCAB)) * shape.hidden
     return size
 
 
@@ -232,7 +234,7 @@ def fsdp_reference_bytes(shape: ModelShape, setup: Setup) -> float:
 
     TRL 1.16 makes the reference one unit (`prepare_fsdp` calls `fully_shard(model)` alone).
     """
-    return 2.0 * BYTES_PER_ELEMENT[setup.weights_dtype] * shape.params
+    return 2.0 * BYTES_PER_ELEMENT[setup.weights_dtype] * term(shape.params)
 
 
 def unreduced_gradient_bytes(shape: ModelShape, setup: Setup) -> float:
@@ -244,14 +246,14 @@ def unreduced_gradient_bytes(shape: ModelShape, setup: Setup) -> float:
     if setup.sharding != "fsdp" or setup.gradient_accumulation == 1:
         return 0.0
     dtype = setup.weights_dtype if setup.tuning == "full" else setup.adapter_dtype
-    return float(trainable_params(shape, setup) * BYTES_PER_ELEMENT[dtype])
+    return term(trainable_params(shape, setup)) * BYTES_PER_ELEMENT[dtype]
 
 
 def zero_bucket_bytes(setup: Setup) -> float:
     """DeepSpeed's gradient bucket, of fixed size: `setup_buckets` makes it for each backward pass in stages
     1 and 2, `_setup_for_real_optimizer` once in stage 3. One, because `overlap_comm` doubles it in stages 1
     and 2 only and is off there by default."""
-    return float(REDUCE_BUCKET * _zero_element(setup)) if setup.sharding in ZERO else 0.0
+    return term(REDUCE_BUCKET) * _zero_element(setup) if setup.sharding in ZERO else 0.0
 
 
 def zero_reduction_bytes(shape: ModelShape, setup: Setup) -> float:
@@ -259,7 +261,7 @@ def zero_reduction_bytes(shape: ModelShape, setup: Setup) -> float:
     `reduce_scatter_coalesced` concatenates partitions."""
     if setup.sharding not in ZERO:
         return 0.0
-    return float(min(REDUCE_BUCKET, trainable_params(shape, setup)) * _zero_element(setup))
+    return min(term(REDUCE_BUCKET), term(trainable_params(shape, setup))) * _zero_element(setup)
 
 
 def zero_step_bytes(shape: ModelShape, setup: Setup) -> float:
@@ -271,7 +273,7 @@ def zero_step_bytes(shape: ModelShape, setup: Setup) -> float:
     """
     if setup.sharding not in ZERO:
         return 0.0
-    share = trainable_params(shape, setup) / setup.num_gpus
+    share = term(trainable_params(shape, setup)) / setup.num_gpus
     if setup.sharding == "zero3":
         return min(share, SUB_GROUP) * (4 + _zero_element(setup))
     return share * 4
@@ -288,8 +290,8 @@ def zero3_gathered_bytes(shape: ModelShape, setup: Setup, head: bool) -> float:
     if setup.sharding != "zero3":
         return 0.0
     element = NF4_GATHERED if setup.tuning == "qlora" else _zero_element(setup)
-    matrix = max(shape.vocab * shape.hidden, 0) if head else shape.largest_block_params
-    kept = min(shape.params, REUSE_DISTANCE / 2) if head else shape.largest_block_params
+    matrix = term(shape.vocab * shape.hidden if head else shape.largest_block_params)
+    kept = term(min(shape.params, REUSE_DISTANCE / 2) if head else shape.largest_block_params)
     ahead = min(shape.params, PREFETCH_BUCKET)
     return element * (kept + ahead) + matrix * (_zero_element(setup) if head else element)
 
@@ -308,4 +310,4 @@ def ddp_bucket_bytes(shape: ModelShape, setup: Setup) -> float:
     if setup.num_gpus == 1 or setup.sharding != "none":
         return 0.0
     dtype = setup.weights_dtype if setup.tuning == "full" else setup.adapter_dtype
-    return float(trainable_params(shape, setup) * BYTES_PER_ELEMENT[dtype])
+    return term(trainable_params(shape, setup)) * BYTES_PER_ELEMENT[dtype]

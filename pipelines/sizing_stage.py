@@ -17,6 +17,7 @@ from estimators.models import BNB_4BIT, find_shape, stored_quantisation
 from estimators.record import Record
 from estimators.shapes import ModelShape
 from estimators.sharding import REDUCE_BUCKET, ddp_bucket_bytes
+from estimators.terms import term
 from estimators.throughput import Schedule, Seconds, Speed, cpu_speed, gpu_speed, stage_seconds
 from estimators.units import GIB, MIB
 from estimators.workload import Dtype, LoraTargets, Setup, Workload
@@ -64,6 +65,11 @@ class StageSize(Record):
     phase: str
     phases: dict[str, int]
     """Allocated bytes of every phase of a step."""
+    phase_components: dict[str, dict[str, int]]
+    """Allocated bytes of every phase, component by component: what rollouts cost shows here also where
+    training is the peak."""
+    formulas: dict[str, str]
+    """How each component was computed; evaluates to its bytes. What only a rollout has is there too."""
     available_bytes: int
     verdict: Verdict
     headroom_bytes: int
@@ -424,12 +430,12 @@ class Resolved:
             self.assume(
                 "process", "0.75 GiB", "Python, torch, transformers and TRL loaded; measured on Linux"
             )
-            return Slack(context_bytes=0.75 * GIB, workspace_bytes=0, likely=0.05, high=0.3)
+            return Slack(context_bytes=0.75 * term(GIB), workspace_bytes=0, likely=0.05, high=0.3)
         gpu = guess_gpu(self.devices()[0].name.partition(" MIG ")[0])
         likely, high = PREPARED_SLACK if self.setup.kbit_prepared else SLACK
-        context = gpu.context_bytes if gpu else 0.5 * GIB
+        context = (gpu.context_bytes if gpu else GIB // 2) / MIB * term(MIB)
         architecture = gpu.architecture if gpu else "Hopper"
-        workspace = 64 * MIB if architecture in ("Hopper", "Blackwell") else 16.25 * MIB
+        workspace = (64 if architecture in ("Hopper", "Blackwell") else 16.25) * term(MIB)
         self.assume("CUDA context", f"{context / GIB:.2f} GiB", "measured for T4, assumed for other GPUs")
         source = "reserved against allocated on 26 published runs, T4"
         self.assume("allocator slack", f"{likely:.1%} (up to {high:.0%})", source)
@@ -515,6 +521,8 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
         components=memory.components,
         phase=memory.phase,
         phases=memory.phases,
+        phase_components=memory.phase_components,
+        formulas=memory.formulas,
         available_bytes=available,
         verdict=_verdict(memory, available),
         headroom_bytes=available - memory.peak,

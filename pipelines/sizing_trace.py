@@ -159,12 +159,15 @@ def _corrected(size: StageSize, trace: Trace) -> StageSize:
     """`size` with the trace's difference to the closed form as a part of its own, and the range moved
     along."""
     difference = trace.allocated_bytes - trace.closed_form_bytes
-    components = dict(size.components)
+    components, formulas = dict(size.components), dict(size.formulas)
     if difference >= 0:
-        components["traced beyond the closed form"] = difference
+        beyond = "traced beyond the closed form"
+        components[beyond] = difference
+        formulas[beyond] = f"{trace.allocated_bytes} - {trace.closed_form_bytes}"
     else:
         largest = max(components, key=lambda name: components[name])
         components[largest] += difference
+        formulas[largest] += f" - {-difference}"
     peak = sum(components.values())
     high = size.high_bytes + difference
     verdict = "fits" if high <= size.available_bytes else "does-not-fit"
@@ -174,6 +177,7 @@ def _corrected(size: StageSize, trace: Trace) -> StageSize:
         {
             **size.model_dump(),
             "components": components,
+            "formulas": formulas,
             "peak_bytes": peak,
             "low_bytes": min(peak, size.low_bytes + difference),
             "high_bytes": max(peak, high),

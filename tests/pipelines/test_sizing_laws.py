@@ -68,6 +68,27 @@ def test_components_sum_to_the_peak(values: dict[str, Any]) -> None:
 
 @law
 @given(requests)
+def test_every_formula_evaluates_to_its_component(values: dict[str, Any]) -> None:
+    answer = size(**values)
+    assert set(answer.components) <= set(answer.formulas)
+    parts = {**answer.phase_components.get("rollout", {}), **answer.components}
+    assert set(answer.formulas) == set(parts)
+    for name, text in answer.formulas.items():
+        assert set(text) <= set("0123456789.e+-*/() "), text
+        assert abs(eval(text) - parts[name]) <= max(1, 1e-3 * parts[name]), (name, text)
+
+
+@law
+@given(requests)
+def test_the_components_of_every_phase_sum_to_it(values: dict[str, Any]) -> None:
+    answer = size(**values)
+    assert set(answer.phase_components) == set(answer.phases)
+    for name, parts in answer.phase_components.items():
+        assert abs(sum(parts.values()) - answer.phases[name]) <= len(parts) + 1
+
+
+@law
+@given(requests)
 def test_the_verdict_says_what_the_numbers_say(values: dict[str, Any]) -> None:
     answer = size(**values)
     assert (answer.verdict == "fits") == (answer.high_bytes <= answer.available_bytes)

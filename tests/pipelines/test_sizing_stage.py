@@ -214,4 +214,20 @@ def test_preference_memory_lists_the_second_sequence_and_the_reference() -> None
     """DPO reads two sequences per pair: at one length its activations are those of twice the batch."""
     pairs = size(method="dpo", tuning="lora", max_length=2048, micro_batch=1, gradient_checkpointing=False)
     twice = size(method="sft", tuning="lora", max_length=2048, micro_batch=2, gradient_checkpointing=False)
-    assert pairs.components["activations"] == twice.components["activations"]
+    both = [pairs.components[f"activations, {which} sequence"] for which in ("first", "second")]
+    assert sum(both) == pytest.approx(twice.components["activations"], abs=2)
+    assert both[1] == pytest.approx(both[0], rel=0.05)
+    full = size(method="dpo", tuning="full")
+    assert "reference weights" in full.components
+    loss = full.phase_components["loss, backward"]
+    assert loss["loss, second sequence"] > 0
+
+
+def test_rollouts_are_listed_where_training_is_the_peak() -> None:
+    """Qwen2.5-7B: 28,672 bytes of keys and values per token in bf16, 2 × 28 layers × 4 heads × 128 × 2 bytes."""
+    answer = size(method="grpo", tuning="lora", micro_batch=4, num_generations=4)
+    assert answer.phase != "rollout"
+    rollout = answer.phase_components["rollout"]
+    assert rollout["KV cache"] == 2 * 2 * 28 * 4 * 128 * 1024 * 4
+    assert rollout["rollout logits"] > 0
+    assert eval(answer.formulas["KV cache"]) == rollout["KV cache"]
