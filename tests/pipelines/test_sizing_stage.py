@@ -224,7 +224,7 @@ def test_preference_memory_lists_the_second_sequence_and_the_reference() -> None
 
 
 def test_rollouts_are_listed_where_training_is_the_peak() -> None:
-    """Qwen2.5-7B: 28,672 bytes of keys and values per token in bf16, 2 × 28 layers × 4 heads × 128 × 2 bytes."""
+    """Qwen2.5-7B: keys and values of 28 layers, 4 heads of 128, 2 bytes each, 4 × 1,024 tokens."""
     answer = size(method="grpo", tuning="lora", micro_batch=4, num_generations=4)
     assert answer.phase != "rollout"
     rollout = answer.phase_components["rollout"]
