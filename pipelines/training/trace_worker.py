@@ -31,14 +31,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from pipelines.training.allocator import CachingAllocator
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Tracker(TorchDispatchMode):
     """Counts the bytes of all live storages, and their peak in every phase."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int | None = None) -> None:
         super().__init__()
+        self.allocator = CachingAllocator(capacity)
         self.live = 0
         self.seen: set[int] = set()
         self.phase = "build"
@@ -51,8 +54,11 @@ class Tracker(TorchDispatchMode):
         key = storage._cdata
         if key in self.seen:
             return
+        if storage.nbytes() == 0:
+            return
         size = -(-storage.nbytes() // 512) * 512
         self.seen.add(key)
+        self.allocator.allocate(key, size)
         self.live += size
         weakref.finalize(storage, self._drop, key, size)
         if self.live > self.peaks.get(self.phase, 0):
@@ -61,6 +67,7 @@ class Tracker(TorchDispatchMode):
 
     def _drop(self, key: int, size: int) -> None:
         self.seen.discard(key)
+        self.allocator.free(key)
         self.live -= size
 
     @contextlib.contextmanager
@@ -245,10 +252,16 @@ def scored_log_probs(model: Any, ids: torch.Tensor, scored: int) -> torch.Tensor
     return log_probs.view(ids.shape[0], -1)
 
 
-def loss_of(model: Any, reference: Any, ids: torch.Tensor, request: dict[str, Any]) -> torch.Tensor:
-    """The loss of one micro-batch, after the forward pass of the reference where there is one."""
-    if request["loss"] == "full-logits":
-        return model(input_ids=ids, labels=ids, use_cache=False).loss
+def loss_of(
+    model: Any, reference: Any, ids: torch.Tensor, request: dict[str, Any]
+) -> tuple[torch.Tensor, Any]:
+    """The loss of one micro-batch, after the forward pass of the reference where there is one.
+
+    Returns also what a loop that keeps the model's outputs through backward holds.
+    """
+    if request["loss"].startswith("full-logits"):
+        outputs = model(input_ids=ids, labels=ids, use_cache=False)
+        return outputs.loss, outputs if request["loss"] == "full-logits-kept" else None
     log_probs = scored_log_probs(model, ids, request["scored_length"])
     compared = request["reference"]
     if compared in ("adapter-off", "copy") and request["sequences_per_example"] == 2:
@@ -258,7 +271,7 @@ def loss_of(model: Any, reference: Any, ids: torch.Tensor, request: dict[str, An
             else:
                 with model.disable_adapter():
                     scored_log_probs(model, ids, request["scored_length"])
-    return -log_probs.float().mean()
+    return -log_probs.float().mean(), None
 
 
 def optimizer_of(model: torch.nn.Module, request: dict[str, Any]) -> torch.optim.Optimizer:
@@ -294,10 +307,10 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
                 tracker.peaks.clear()
             for _ in range(2 if request["gradient_accumulation"] > 1 else 1):
                 with tracker.during("forward"), autocast:
-                    loss = loss_of(model, reference, ids, request)
+                    loss, outputs = loss_of(model, reference, ids, request)
                 with tracker.during("backward"):
                     loss.backward()
-                del loss
+                del loss, outputs
             with tracker.during("optimizer step"):
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -306,6 +319,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "phases": peaks,
         "peak_bytes": max(peaks.values()),
+        "reserved_bytes": tracker.allocator.most_reserved,
         "weights_bytes": static,
         "resident_bytes": resident,
         "operations": {phase: tracker.peak_ops.get(phase, "") for phase in peaks},
