@@ -223,10 +223,18 @@ def _saved_once(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> f
     merged = 0.0
     if setup.tuning != "full" and adapts_experts(block, setup.lora_targets):
         # PEFT adds the adapters' product to whole expert matrices; the sum is needed for backward, and so are
-        # copies of the adapters (traced)
-        merged = 2.0 * block.expert_params + 6.0 * setup.lora_rank * expert_width(shape, block)
+        # copies of the adapters where they are wider than it (traced)
+        merged = 2.0 * block.expert_params
+        if not _narrow_adapters(setup):
+            merged += 6.0 * setup.lora_rank * expert_width(shape, block)
     own = layer_bytes_per_token(shape, block, setup).total * tokens
     return own + eager_bytes(shape, block, setup, tokens) + merged
+
+
+def _narrow_adapters(setup: Setup) -> bool:
+    """Whether LoRA's adapters have the base's narrow dtype, as sharded training under mixed precision gathers
+    them."""
+    return setup.tuning != "full" and setup.adapter_dtype != "fp32" and setup.sharding != "none"
 
 
 def block_peak_bytes(shape: ModelShape, setup: Setup, tokens: int, first: bool) -> float:
@@ -292,7 +300,10 @@ def _weight_temporaries(block: Block, setup: Setup) -> float:
         total += max(largest, block.expert_params // 2) * BYTES_PER_ELEMENT[setup.weights_dtype]
     if setup.autocast != "none" and setup.weights_dtype == "fp32" and setup.tuning != "qlora":
         total += 2.0 * (sum(linear.weights for linear in block.linears) + block.expert_params)
-    if not _trains(setup) and adapts_experts(block, setup.lora_targets) and setup.gradient_checkpointing:
+    if not _trains(setup) and adapts_experts(block, setup.lora_targets) and _narrow_adapters(setup):
+        # both in the narrow dtype, one matrix at a time (traced under FSDP2)
+        total += 1.0 * block.expert_params
+    elif not _trains(setup) and adapts_experts(block, setup.lora_targets) and setup.gradient_checkpointing:
         # the adapters' product in fp32, and the gradient of the sum (traced)
         total += 5.0 * block.expert_params
     return total

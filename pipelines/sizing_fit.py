@@ -221,9 +221,13 @@ def _eight_bit(request: StageRequest, hardware: Hardware) -> Iterator[Step]:
 def _shard(request: StageRequest, hardware: Hardware) -> Iterator[Step]:
     gpus = request.num_gpus or len(hardware.devices)
     if gpus > 1 and request.sharding not in ("zero3", "fsdp"):
+        # TRL gathers a reference copy whole under FSDP2, so DeepSpeed may need less
+        kinds = [request.model_copy(update={"sharding": kind}) for kind in ("fsdp", "zero3")]
+        sizes = {kind.sharding: size_stage(kind, hardware) for kind in kinds}
+        least = min(sizes, key=lambda kind: sizes[kind].high_bytes)
         yield Step(
             what="sharding",
-            update={"sharding": "fsdp"},
+            update={"sharding": "fsdp" if sizes["fsdp"].verdict == "fits" else least},
             gives_up="some speed: weights are gathered layer by layer over the links between GPUs",
         )
 
@@ -327,9 +331,10 @@ def smallest_hardware(request: StageRequest) -> str | None:
             return f"one {gpu.name} ({gib(gpu.memory_bytes)})"
     for count in (2, 4, 8, 16, 32, 64, 128):
         for name in ("H100 80GB", "H200", "B200"):
-            sharded = request.model_copy(update={"gpu": None, "num_gpus": count, "sharding": "fsdp"})
-            if _fits(sharded, name, count):
-                return f"{count} × {name} with sharding"
+            for kind in ("fsdp", "zero3"):
+                sharded = request.model_copy(update={"gpu": None, "num_gpus": count, "sharding": kind})
+                if _fits(sharded, name, count):
+                    return f"{count} × {name} with sharding {kind}"
     return None
 
 

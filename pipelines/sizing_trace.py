@@ -1,7 +1,7 @@
 """The peak of the real training code, run on fake tensors in a process of its own: `advisor estimate
 --trace`.
 
-What cannot run on fake tensors (bitsandbytes, vLLM, several GPUs) is composed: the closed form of what is
+What cannot run on fake tensors (bitsandbytes, vLLM, DeepSpeed) is composed: the closed form of what is
 asked, plus what the trace of the nearest thing that can be traced differs from its closed form.
 """
 
@@ -26,6 +26,8 @@ from pipelines.sizing_request import StageRequest
 from pipelines.sizing_stage import Resolved, StageSize, size_stage
 
 TIMEOUT_SECONDS = 300
+TRACE_WORKER = "pipelines.training.trace_worker"
+FSDP_WORKER = "pipelines.training.fsdp_worker"
 
 
 class Trace(Record):
@@ -50,7 +52,7 @@ def traceable(workload: Workload, setup: Setup) -> tuple[Workload, Setup, tuple[
     if setup.optimizer not in ("adamw_torch", "adamw_torch_fused", "adamw_torch_foreach"):
         left_out.append(f"optimizer {setup.optimizer}: traced with fused AdamW")
         update["optimizer"] = "adamw_torch_fused"
-    if setup.sharding != "none" or setup.num_gpus > 1:
+    if (setup.sharding != "none" or setup.num_gpus > 1) and not runs_sharded(workload, setup):
         left_out.append("sharding: traced on one GPU")
         update |= {"sharding": "none", "num_gpus": 1}
     if setup.loss not in ("fused", "full-logits", "full-logits-kept"):
@@ -64,6 +66,13 @@ def traceable(workload: Workload, setup: Setup) -> tuple[Workload, Setup, tuple[
         setup.model_copy(update=update),
         tuple(left_out),
     )
+
+
+def runs_sharded(workload: Workload, setup: Setup) -> bool:
+    """Whether FSDP2 itself can be run: it scores whole sequences, as supervised tuning does."""
+    scores_all = workload.scores_prompt or not setup.prompt_length
+    usual = workload.rollouts == "none" and setup.tuning != "qlora" and setup.loss in ("fused", "full-logits")
+    return setup.sharding == "fsdp" and setup.num_gpus > 1 and scores_all and usual
 
 
 def worker_request(
@@ -96,7 +105,7 @@ def worker_request(
     }
 
 
-def run_worker(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def run_worker(requests: list[dict[str, Any]], module: str = TRACE_WORKER) -> list[dict[str, Any]]:
     """The worker's answers; BadInput where it cannot run at all."""
     environment = {
         **os.environ,
@@ -106,7 +115,7 @@ def run_worker(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     }
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pipelines.training.trace_worker"],
+            [sys.executable, "-m", module],
             input=json.dumps(requests),
             capture_output=True,
             text=True,
@@ -131,7 +140,8 @@ def trace_stage(request: StageRequest, hardware: Hardware) -> tuple[StageSize, T
     workload, setup, left_out = traceable(resolved.workload, resolved.setup)
     config, _ = find_config(request.model)
     began = time.monotonic()
-    answer = run_worker([worker_request(config, resolved.shape, workload, setup)])[0]
+    asked = {**worker_request(config, resolved.shape, workload, setup), "num_gpus": setup.num_gpus}
+    answer = run_worker([asked], FSDP_WORKER if setup.sharding == "fsdp" else TRACE_WORKER)[0]
     if "error" in answer:
         raise BadInput(f"this step cannot be traced ({answer['error']}); leave --trace out")
     closed = max(phase_bytes(resolved.shape, workload, setup).values())
