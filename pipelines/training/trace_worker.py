@@ -135,6 +135,7 @@ class Linear4Bit(torch.nn.Linear):
         self.in_features, self.out_features = inner.in_features, inner.out_features
         count = inner.in_features * inner.out_features
         scales = count // 64 + 4 * count // (64 * 256) if double else 4 * count // 64
+        self.loaded_dtype = inner.weight.dtype
         self.weight = torch.nn.Parameter(
             torch.empty((count // 2, 1), dtype=torch.uint8, device="meta"), False
         )
@@ -158,6 +159,7 @@ def quantise(model: Any, prepared: bool, double: bool) -> None:
     for parameter in model.parameters():
         parameter.requires_grad_(False)
         if prepared and parameter.dtype.is_floating_point:
+            parameter.loaded_dtype = parameter.dtype
             parameter.data = parameter.data.float()
 
 
@@ -199,18 +201,39 @@ def build(request: dict[str, Any]) -> torch.nn.Module:
 
 
 def materialise(model: torch.nn.Module) -> None:
-    """Replaces every meta parameter and buffer by a fake CPU one; tied ones stay tied."""
+    """Replaces every meta parameter and buffer by a fake CPU one; tied ones stay tied.
+
+    Weights come as they are loaded: a matrix for 4 bits is there in its wide form until it is packed, and what
+    PEFT's preparation makes fp32 is cast after that. It matters to what the allocator keeps.
+    """
     made: dict[int, torch.Tensor] = {}
+    owners: list[tuple[torch.nn.Module, str, torch.nn.Parameter]] = []
     for module in model.modules():
         for name, parameter in list(module._parameters.items()):
             if parameter is not None:
-                if id(parameter) not in made:
-                    empty = torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")
-                    made[id(parameter)] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
-                module._parameters[name] = made[id(parameter)]
+                owners.append((module, name, parameter))
         for name, buffer in list(module._buffers.items()):
             if buffer is not None and buffer.device.type == "meta":
                 module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
+    for module, name, parameter in owners:
+        if id(parameter) in made:
+            continue
+        wide = None
+        if isinstance(module, Linear4Bit) and name == "weight":
+            shape = (module.out_features, module.in_features)
+            wide = torch.empty(shape, dtype=module.loaded_dtype, device="cpu")
+        dtype = getattr(parameter, "loaded_dtype", parameter.dtype)
+        made[id(parameter)] = torch.empty(parameter.shape, dtype=dtype, device="cpu")
+        del wide
+    for _, _, parameter in owners:
+        if made[id(parameter)].dtype != parameter.dtype:
+            made[id(parameter)] = made[id(parameter)].to(parameter.dtype)
+    kept = {
+        key: torch.nn.Parameter(made[key], requires_grad=parameter.requires_grad)
+        for key, parameter in {id(parameter): parameter for _, _, parameter in owners}.items()
+    }
+    for module, name, parameter in owners:
+        module._parameters[name] = kept[id(parameter)]
 
 
 def silence_kernels() -> None:
