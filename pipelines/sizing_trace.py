@@ -55,7 +55,7 @@ def traceable(workload: Workload, setup: Setup) -> tuple[Workload, Setup, tuple[
     if (setup.sharding != "none" or setup.num_gpus > 1) and not runs_sharded(workload, setup):
         left_out.append("sharding: traced on one GPU")
         update |= {"sharding": "none", "num_gpus": 1}
-    if setup.loss not in ("fused", "full-logits"):
+    if setup.loss not in ("fused", "full-logits", "full-logits-kept"):
         left_out.append(f"loss {setup.loss}: traced with the fused loss")
         update["loss"] = "fused"
     if workload.rollouts != "none":
