@@ -139,9 +139,14 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
         allocated=tensors,
         reserved=peak - components.get("context", 0),
         peak=peak,
-        low=min(peak, round(tensors + 0.5 * slack.context_bytes)),
+        low=min(peak, round(tensors + 0.5 * slack.context_bytes - _movable_bytes(parts, setup))),
         high=peak + round(spread + 0.25 * slack.context_bytes),
     )
+
+
+def _movable_bytes(parts: dict[str, float], setup: Setup) -> float:
+    """Optimizer states that may lie in the host's memory: those of paged optimizers, when memory is short."""
+    return parts.get("optimizer states", 0.0) if find_optimizer(setup.optimizer).paged else 0.0
 
 
 def phase_bytes(shape: ModelShape, workload: Workload, setup: Setup, total_bytes: int = 0) -> dict[str, int]:

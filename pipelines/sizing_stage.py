@@ -14,6 +14,7 @@ from estimators.gpus import GPU, find_gpu, guess_gpu, price_of
 from estimators.hardware import Device, Hardware, hardware_from_memory, hardware_from_name
 from estimators.memory import Memory, Slack, estimate, trainable_params
 from estimators.models import BNB_4BIT, find_shape, stored_quantisation
+from estimators.optimizers import find_optimizer
 from estimators.record import Record
 from estimators.shapes import ModelShape
 from estimators.sharding import REDUCE_BUCKET, ddp_bucket_bytes
@@ -166,6 +167,9 @@ class Resolved:
             used.append("num_generations")
         if rollouts == "vllm-colocate":
             used += ["vllm_memory_utilization", "vllm_enable_sleep_mode"]
+        if self.workload.trains and find_optimizer(request.optimizer).paged:
+            source = "they move to the host's memory when the GPU's is short; the low end is without them"
+            self.assume("paged optimizer states", "on the GPU", source)
         named = {item.name for item in self.assumptions}
         for name in used:
             if name not in request.model_fields_set and name not in named:

@@ -12,7 +12,7 @@ import typer
 from advisor.commands import new_app
 from estimators.errors import AdvisorError, BadInput
 from estimators.record import validate
-from estimators.units import duration, gib
+from estimators.units import gib
 
 if TYPE_CHECKING:
     from estimators.hardware import Hardware
@@ -82,6 +82,9 @@ def estimate(
         if value is not None and key not in ("rows", "fit", "trace", "measure", "as_json")
     }
     if rows is not None:
+        alone = [flag for flag, on in (("--fit", fit), ("--trace", trace), ("--calibrate", measure)) if on]
+        if alone:
+            raise BadInput(f"{alone[0]} is for one stage; leave it out, or leave --from out")
         raise typer.Exit(_many(Path(rows), given))
     if "model" not in given:
         raise BadInput("--model is missing: a hub id, a folder with config.json, or the file itself")
@@ -102,6 +105,7 @@ def estimate(
         size, traced = trace_stage(request, hardware)
     else:
         size = size_stage(request, hardware, _measured_speed(request, hardware))
+    _say_prices()
     if as_json:
         answer = size.model_dump() | ({"trace": traced.model_dump()} if traced else {})
         typer.echo(json.dumps(answer))
@@ -132,14 +136,17 @@ def _request(given: dict[str, Any], source: str) -> StageRequest:
 
 
 def _many(path: Path, defaults: dict[str, Any]) -> int:
-    """One answer per row of a JSON lines file ("-" reads stdin); a row that cannot be sized says why."""
+    """One answer per row of a JSON lines file ("-" reads stdin), with the number of its line.
+
+    A row that cannot be sized says why. Exit code 1 where any row has an error or does not fit.
+    """
     from estimators.hardware import read_hardware
     from estimators.record import read_text
     from pipelines.sizing_stage import size_stage
 
     text = sys.stdin.read() if str(path) == "-" else read_text(path)
     hardware = read_hardware()
-    failed = False
+    failed, answered = False, 0
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
@@ -148,14 +155,27 @@ def _many(path: Path, defaults: dict[str, Any]) -> int:
             row = _parse(line, place)
             size = size_stage(_request({**defaults, **row}, place), hardware)
             answer: dict[str, Any] = size.model_dump()
+            failed = failed or size.verdict == "does-not-fit"
         except AdvisorError as error:
             failed = True
             text_of_error = str(error)
             answer = {
                 "error": text_of_error if text_of_error.startswith(place) else f"{place}: {text_of_error}"
             }
-        typer.echo(json.dumps(answer))
+        answered += 1
+        typer.echo(json.dumps({"line": number, **answer}))
+    if not answered:
+        raise BadInput(f'{path}: no rows; one JSON object a line, such as {{"model": "Qwen/Qwen2.5-7B"}}')
+    _say_prices()
     return 1 if failed else 0
+
+
+def _say_prices() -> None:
+    """Which names of the user's own price file mean no GPU, on stderr."""
+    from estimators.gpus import price_notes
+
+    for note in price_notes():
+        typer.echo(f"note: {note}", err=True)
 
 
 def _parse(line: str, place: str) -> dict[str, Any]:
@@ -207,34 +227,18 @@ def _show_savings(request: StageRequest, hardware: Hardware) -> None:
 
 
 def _show_trace(traced: Trace) -> None:
+    from advisor.estimates import wrapped
+
     ratio = traced.closed_form_bytes / traced.allocated_bytes
     typer.echo(f"Traced in {traced.seconds:.0f} s: {gib(traced.allocated_bytes)} allocated at the peak")
     typer.echo(f"  closed form of the same step: {gib(traced.closed_form_bytes)} ({ratio:.3f} of it)")
     for part in traced.composed:
-        typer.echo(f"  not traced: {part}")
-
-
-SENTENCES = {
-    "fits": "It fits: even the high estimate is below what is free.",
-    "tight": "It is tight: the likely peak fits, the high estimate does not.",
-    "does-not-fit": "It does not fit.",
-}
+        for line in wrapped(f"not traced: {part}", "  "):
+            typer.echo(line)
 
 
 def _show(request: StageRequest, size: StageSize) -> None:
-    """The answer in lines of at most 80 columns."""
-    per_gpu = f" on each of {size.num_gpus} GPUs" if size.num_gpus > 1 else ""
-    typer.echo(f"{request.method} of {request.model}, {request.tuning}{per_gpu}: {size.device}")
-    for name, value in sorted(size.components.items(), key=lambda item: -item[1]):
-        typer.echo(f"  {name:<28} {value / (1 << 30):>9.3f} GiB")
-    typer.echo(f"  {'peak':<28} {size.peak_bytes / (1 << 30):>9.3f} GiB   in phase: {size.phase}")
-    typer.echo(f"  range {gib(size.low_bytes)} to {gib(size.high_bytes)}; free {gib(size.available_bytes)}")
-    low, high = duration(size.seconds["low"]), duration(size.seconds["high"])
-    cost = f", {size.usd['low']:.2f} to {size.usd['high']:.2f} USD" if size.usd else ""
-    typer.echo(f"Time for {size.steps} steps: {low} to {high}{cost} (estimated)")
-    typer.echo(SENTENCES[size.verdict])
-    if size.verdict == "does-not-fit":
-        typer.echo(f"Short by {gib(-size.headroom_bytes)}.")
-    typer.echo("Assumed:")
-    for item in size.assumptions:
-        typer.echo(f"  {item.name} = {item.value} ({item.source})")
+    from advisor.estimates import lines
+
+    for line in lines(request, size):
+        typer.echo(line)

@@ -40,16 +40,18 @@ def gpus(
 
 
 def _list_known(as_json: bool) -> None:
-    from estimators.gpus import known_gpus, price_of
+    from estimators.gpus import known_gpus, price_notes, price_of
 
     rows = []
     for gpu in known_gpus().values():
         price = price_of(gpu.name)
         rows.append({**gpu.model_dump(), "price": price.model_dump() if price else None})
         if not as_json:
-            cost = f"{price.low:.2f}–{price.high:.2f} USD/h ({price.newest})" if price else "no price listed"
-            typer.echo(
-                f"{gpu.name:<18} {gib(gpu.memory_bytes):>10}  {gpu.bf16_flops / 1e12:>6.0f} TFLOP/s  {cost}"
-            )
+            cost = f"{price.low:.2f}–{price.high:.2f} USD/h ({price.newest})" if price else "no price"
+            kind = "bf16" if gpu.bf16_flops else "fp16"
+            peak = max(gpu.bf16_flops, gpu.fp16_flops) / 1e12
+            typer.echo(f"{gpu.name:<17}{gib(gpu.memory_bytes):>10}{peak:>6.0f} TFLOP/s {kind}  {cost}")
+    for note in price_notes():
+        typer.echo(f"note: {note}", err=True)
     if as_json:
         typer.echo(json.dumps(rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -56,17 +57,56 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
 def test_the_screen_has_one_unit_and_its_lines_sum_up(capsys: pytest.CaptureFixture[str]) -> None:
     run_app([*LORA, *A100])
     shown = capsys.readouterr().out
-    parts, peak = [], 0.0
-    for line in shown.splitlines():
-        words = line.split()
-        if line.startswith("  ") and "GiB" in words and not line.startswith("  range") and "=" not in words:
-            value = float(words[words.index("GiB") - 1])
-            if words[0] == "peak":
-                peak = value
-            else:
-                parts.append(value)
-    assert sum(parts) == pytest.approx(peak, abs=0.01)
+    rows = re.findall(r"^  (\S.*?) +(\d+\.\d{3}) GiB(?: = (.*) B)?$", shown, re.MULTILINE)
+    sizes = {name: float(value) for name, value, _ in rows}
+    assert sum(sizes.values()) - sizes["peak"] == pytest.approx(sizes["peak"], abs=0.01)
+    formulas = {name: text for name, _, text in rows if text}
+    assert formulas["weights"] == "2 × 7,615,616,512"
+    for name, text in formulas.items():
+        value = eval(text.replace("×", "*").replace(",", "")) / 2**30
+        assert value == pytest.approx(sizes[name], rel=1e-3, abs=6e-4)
     assert " GB" not in shown.replace("A100 80GB", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--method", "dpo", "--tuning", "full", "--sharding", "fsdp", "--gpu", "8x A100"],
+        ["--method", "dapo", "--tuning", "qlora", "--micro-batch", "4", "--gpu", "RTX 4090"],
+        ["--method", "grpo", "--rollouts", "vllm-colocate", "--gpu", "H100"],
+        ["--method", "rloo", "--tuning", "lora"],
+    ],
+)
+def test_the_screen_is_eighty_columns_wide(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run_app(["estimate", "--model", "Qwen2.5-7B", *arguments])
+    shown = capsys.readouterr().out
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert "0.000 GiB" not in shown
+
+
+def test_the_screen_shows_what_rollouts_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    run_app([*LORA, *A100, "--method", "grpo", "--micro-batch", "4"])
+    shown = capsys.readouterr().out
+    assert "peak in phase: backward, last layer" in " ".join(shown.split())
+    assert "KV cache " in shown
+    assert "rollout logits" in shown
+
+
+def test_every_default_that_moves_the_number_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, "estimate", "--model", "Qwen2.5-7B", *A100)
+    named = {item["name"]: item["value"] for item in document["assumptions"]}  # type: ignore[attr-defined]
+    expected = {
+        "method": "sft", "tuning": "full", "micro_batch": "1", "optimizer": "adamw_torch_fused",
+        "gradient_checkpointing": "on", "attention": "sdpa", "max_length": "1024", "weights_dtype": "fp32",
+        "precision": "bf16", "loss": "fused", "gradient_accumulation": "1",
+    }  # fmt: skip
+    assert expected.items() <= named.items()
+    group = answer(capsys, *LORA, *A100, "--method", "grpo")
+    names = {item["name"] for item in group["assumptions"]}  # type: ignore[attr-defined]
+    assert {"lora_rank", "lora_targets", "adapter_dtype", "num_generations", "rollouts"} <= names
+    given = answer(capsys, *LORA, *A100, "--micro-batch", "2", "--lora-rank", "8")
+    names = {item["name"] for item in given["assumptions"]}  # type: ignore[attr-defined]
+    assert not {"tuning", "micro_batch", "lora_rank"} & names
 
 
 def test_rows_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +120,7 @@ def test_rows_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     )
     assert run_app(["estimate", "--from", str(rows), "--json"]) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(lines) == 4
+    assert [line["line"] for line in lines] == [1, 3, 4, 5]
     assert lines[0]["verdict"] == "fits"
     assert f"{rows}:3" in lines[1]["error"]
     assert '"method"' in lines[1]["error"]
@@ -96,8 +136,48 @@ def test_many_rows_are_quick(tmp_path: Path) -> None:
             row = {"model": "Qwen2.5-7B", "method": ("sft", "dpo", "grpo")[number % 3], "gpu": "A100 80GB"}
             handle.write(json.dumps({**row, "max_length": 128 + number, "tuning": "lora"}) + "\n")
     began = time.process_time()
-    assert run_app(["estimate", "--from", str(rows), "--json"]) == 0
+    assert run_app(["estimate", "--from", str(rows), "--json"]) in (0, 1)
     assert time.process_time() - began < 10
+
+
+def test_a_row_that_does_not_fit_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"model": "Qwen2.5-7B", "gpu": "T4"}\n')
+    assert run_app(["estimate", "--from", str(rows), "--json"]) == 1
+    rows.write_text('{"model": "Qwen2.5-0.5B", "gpu": "T4", "tuning": "lora"}\n')
+    assert run_app(["estimate", "--from", str(rows), "--json"]) == 0
+    rows.write_text("\n")
+    assert run_app(["estimate", "--from", str(rows), "--json"]) == 1
+    assert "no rows" in capsys.readouterr().err
+    assert run_app(["estimate", "--from", str(rows), "--fit"]) == 1
+    assert "--fit is for one stage" in capsys.readouterr().err
+
+
+def test_own_prices_that_match_nothing_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prices = tmp_path / "prices.csv"
+    prices.write_text("gpu,usd_per_gpu_hour\nH1000,2\n")
+    monkeypatch.setenv("ADVISOR_PRICES", str(prices))
+    assert run_app([*LORA, "--gpu", "H100"]) == 0
+    shown = capsys.readouterr()
+    assert 'no known GPU is called H1000; did you mean "H100 80GB"?' in shown.err
+    prices = tmp_path / "broken.csv"
+    prices.write_text("gpu,usd_per_gpu_hour\nH100,nan\n")
+    monkeypatch.setenv("ADVISOR_PRICES", str(prices))
+    assert run_app([*LORA, "--gpu", "H100"]) == 1
+    assert f"{prices}:2" in capsys.readouterr().err
+
+
+def test_a_hub_address_that_is_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "notaurl")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    assert run_app(["estimate", "--model", "some/unknown"]) == 1
+    error = capsys.readouterr().err
+    assert "HF_ENDPOINT is notaurl" in error
+    assert len(error.splitlines()) == 1
 
 
 def test_nothing_heavy_is_imported() -> None:
@@ -149,7 +229,10 @@ def test_gpus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     assert run_app(["gpus"]) == 0
     assert "CPU" in capsys.readouterr().out
     assert run_app(["gpus", "--known"]) == 0
-    assert "USD/h" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "USD/h" in shown
+    assert "65 TFLOP/s fp16" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
 
 
 @pytest.mark.slow

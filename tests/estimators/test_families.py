@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from estimators.adapters import lora_params
 from estimators.errors import BadInput
 from estimators.families import FAMILIES, UnknownFamily, read_shape
-from estimators.models import catalogue, find_config, find_shape
+from estimators.models import catalogue, find_config, find_shape, shape_of_config
 
 TINY = {
     "model_type": "llama", "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -189,3 +190,51 @@ def test_modules_are_counted_where_no_closed_form_is_known(tmp_path: Path, monke
     assert sum(shape.groups.values()) == shape.params
     assert sum(block.count for block in shape.blocks) == 4
     assert list((tmp_path / "cache" / "advisor" / "shapes").glob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"hidden_size": "4096"}, '"hidden_size" is "4096"; a whole number is needed'),
+        ({"hidden_size": 4096.5}, '"hidden_size" is 4096.5; a whole number is needed'),
+        ({"vocab_size": True}, '"vocab_size" is true; a whole number is needed'),
+        ({"num_hidden_layers": 10**9}, "no model has more than 10,000"),
+        ({"num_hidden_layers": 0}, "a positive number is needed"),
+        ({"hidden_size": None}, '"hidden_size" is missing'),
+        ({"model_type": "t5"}, "is no causal language model"),
+        ({"model_type": "no_such_type"}, "is no causal language model"),
+        ({"model_type": "opt", "num_hidden_layers": 10**9}, "no model has more than 10,000"),
+    ],
+)
+def test_configs_that_cannot_be_sized_are_one_quick_sentence(changes: dict[str, Any], says: str) -> None:
+    config = {
+        "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
+        "intermediate_size": 1024, "vocab_size": 1000, **changes,
+    }  # fmt: skip
+    began = time.monotonic()
+    with pytest.raises(BadInput) as error:
+        shape_of_config(config, "m")
+    assert time.monotonic() - began < 1.5
+    assert says in str(error.value)
+    assert "class '" not in str(error.value)
+
+
+def test_the_text_decoder_of_a_multimodal_model() -> None:
+    """Qwen2.5-VL-7B's decoder is that of Qwen2.5-7B."""
+    text = catalogue()["Qwen/Qwen2.5-7B"]
+    whole = {"model_type": "qwen2_5_vl", "text_config": {**text, "model_type": "qwen2_5_vl_text"}}
+    assert shape_of_config(whole, "m").params == find_shape("Qwen/Qwen2.5-7B").params
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("targets", ["mlp", ("down_proj", "q_proj")])
+def test_adapters_by_module_name_are_those_that_peft_makes(targets: Any) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    from estimators.adapters import target_names
+
+    config = {**catalogue()["Qwen/Qwen2.5-0.5B"], "num_hidden_layers": 2}
+    shape = read_shape(config, "m")
+    modules = target_names(shape, targets)
+    adapted = get_peft_model(build(config), LoraConfig(r=8, target_modules=modules, task_type="CAUSAL_LM"))
+    assert lora_params(shape, 8, targets) == sum(p.numel() for p in adapted.parameters() if p.requires_grad)

@@ -231,3 +231,82 @@ def test_rollouts_are_listed_where_training_is_the_peak() -> None:
     assert rollout["KV cache"] == 2 * 2 * 28 * 4 * 128 * 1024 * 4
     assert rollout["rollout logits"] > 0
     assert eval(answer.formulas["KV cache"]) == rollout["KV cache"]
+
+
+def test_a_prompt_is_cut_with_its_completion() -> None:
+    """TRL cuts both together to max_length: a sequence never has more tokens than that."""
+    limit = size(method="dpo", tuning="lora", max_length=1024, max_prompt_length=1023)
+    for values in (
+        {"max_prompt_length": 2048},
+        {"max_length": 1024, "max_prompt_length": 2000},
+        {"max_length": 1024, "max_prompt_length": 2000, "max_completion_length": 2000},
+    ):
+        answer = size(method="dpo", tuning="lora", **values)
+        assert answer.peak_bytes == limit.peak_bytes
+        assert ("max_prompt_length", "1023") in [(item.name, item.value) for item in answer.assumptions]
+    assert size(method="grpo", max_prompt_length=2048, max_completion_length=64).peak_bytes > 0
+
+
+def test_fp16_weights_are_not_trained_under_a_scaler() -> None:
+    with pytest.raises(BadInput, match="GradScaler"):
+        size(weights_dtype="fp16", precision="fp16")
+    with pytest.raises(BadInput, match="GradScaler"):
+        size(hardware_from_name("V100 32GB", 1), weights_dtype="fp16")
+    assert size(weights_dtype="fp16", precision="fp16", tuning="lora").peak_bytes > 0
+    bare = size(weights_dtype="fp16", precision="none")
+    assert "fp16 weights" in [item.name for item in bare.assumptions]
+
+
+def test_flash_attention_on_a_card_without_its_kernel_is_said() -> None:
+    def notes(gpu: str) -> str:
+        answer = size(hardware_from_name(gpu, 1), tuning="lora", attention="flash")
+        return " ".join(item.source for item in answer.assumptions)
+
+    assert "no kernel for T4" in notes("T4")
+    assert "no kernel" not in notes("A100 80GB")
+
+
+def test_paged_states_may_leave_the_gpu() -> None:
+    """8 bytes per parameter in the likely peak, none of them in the low end."""
+    paged, resident = (
+        size(weights_dtype="bf16", optimizer=name) for name in ("paged_adamw_32bit", "adamw_torch_fused")
+    )
+    states = paged.components["optimizer states"]
+    assert states == 8 * 7_615_616_512
+    assert paged.low_bytes < paged.peak_bytes - states
+    assert resident.low_bytes > resident.peak_bytes - resident.components["optimizer states"]
+
+
+def test_a_mig_slice_has_its_share_of_the_speed() -> None:
+    whole = size(tuning="lora", steps=1000)
+    name = "NVIDIA A100-SXM4-80GB MIG 20GB"
+    device = Device(index=0, name=name, uuid="MIG-1", total_bytes=20 * GIB, free_bytes=20 * GIB)
+    part = size(CPU.model_copy(update={"devices": (device,)}), tuning="lora", steps=1000)
+    assert 3 < part.time_components["training"] / whole.time_components["training"] < 4.5
+    assert "MIG slice" in [item.name for item in part.assumptions]
+
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
+    "intermediate_size": 1024, "vocab_size": 1000,
+}  # fmt: skip
+
+
+def folder(tmp_path: Path, **changes: Any) -> str:
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, **changes}))
+    return str(tmp_path)
+
+
+def test_a_model_with_weights_in_four_bits_is_qlora(tmp_path: Path) -> None:
+    stored = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    model = folder(tmp_path, quantization_config=stored)
+    for values in ({}, {"tuning": "lora"}, {"tuning": "qlora"}):
+        assert "weights in 4 bits" in size(model=model, **values).components
+    with pytest.raises(BadInput, match="cannot be trained"):
+        size(model=model, tuning="full")
+
+
+def test_other_quantisations_are_said(tmp_path: Path) -> None:
+    model = folder(tmp_path, quantization_config={"quant_method": "gptq", "bits": 4})
+    answer = size(model=model, tuning="lora")
+    assert ("quantization_config", "gptq, 4 bits") in [(i.name, i.value) for i in answer.assumptions]
