@@ -86,15 +86,20 @@ class StageSize(Record):
     device: str
 
 
-def planned_hardware(request: StageRequest, hardware: Hardware) -> Hardware:
-    """What `request` is planned for: this machine, the GPU that it names, or the memory that it states."""
+def hardware_for(request: StageRequest, hardware: Hardware) -> Hardware:
+    """The hardware that is planned for: the memory that `request` states, GPUs of the kind that it names, else
+    what is at hand.
+
+    Cards of that kind that are here count with what is free on them; otherwise they are taken as idle.
+    """
     if request.gpu_memory_gib is not None:
         return hardware_from_memory(request.gpu, round(request.gpu_memory_gib * GIB), request.num_gpus or 1)
     if request.gpu is None:
         return hardware
     wanted = find_gpu(request.gpu)
-    if any(guess_gpu(device.name) == wanted for device in hardware.devices):
-        return hardware
+    same = tuple(device for device in hardware.devices if guess_gpu(device.name) == wanted)
+    if same:
+        return hardware.model_copy(update={"devices": same})
     return hardware_from_name(request.gpu, request.num_gpus or 1)
 
 
@@ -123,7 +128,7 @@ class Resolved:
         self.assumptions: list[Assumption] = []
         self.shape: ModelShape = find_shape(request.model)
         self.request = request = self._as_stored(request)
-        self.hardware = hardware = planned_hardware(request, hardware)
+        self.hardware = hardware = hardware_for(request, hardware)
         self.on_gpu = hardware.kind == "gpu"
         self.num_gpus = request.num_gpus or (len(hardware.devices) if self.on_gpu else 1)
         self.workload = self._workload()
