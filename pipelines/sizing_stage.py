@@ -195,6 +195,14 @@ class Resolved:
                 "called" if prepared else "not called",
                 "TRL 1.16 does not call it and casts adapters to bf16; older stacks did",
             )
+        experts_4bit = request.tuning == "qlora" and bool(request.experts_4bit)
+        if request.tuning == "qlora" and request.experts_4bit is None and self.shape.groups["experts"]:
+            experts_4bit = loss.startswith("full-logits")
+            self.assume(
+                "experts",
+                "in 4 bits" if experts_4bit else "not in 4 bits",
+                "transformers 5 fuses experts into parameters that bitsandbytes does not pack; older ones did not",
+            )
         attention = request.attention if request.attention != "auto" else "sdpa"
         if attention == "sdpa" and not self.shape.sdpa:
             attention = "eager"
@@ -210,6 +218,7 @@ class Resolved:
             adapter_dtype="bf16" if request.tuning == "qlora" and not prepared else "fp32",
             kbit_prepared=prepared,
             double_quantisation=request.double_quantisation,
+            experts_4bit=experts_4bit,
             autocast="none" if precision in ("fp32", "none") else precision,
             micro_batch=request.micro_batch,
             prompt_length=prompt,
