@@ -201,7 +201,7 @@ class Resolved:
             self.assume(
                 "experts",
                 "in 4 bits" if experts_4bit else "not in 4 bits",
-                "transformers 5 fuses experts into parameters that bitsandbytes does not pack; older ones did not",
+                "transformers 5 fuses experts, and bitsandbytes packs nn.Linear only; older ones are packed",
             )
         attention = request.attention if request.attention != "auto" else "sdpa"
         if attention == "sdpa" and not self.shape.sdpa:
