@@ -222,7 +222,7 @@ def saved_bytes(shape: ModelShape, setup: Setup, tokens: float) -> float:
 
 def _saved_once(shape: ModelShape, block: Block, setup: Setup, tokens: float) -> float:
     merged = 0.0
-    if setup.tuning != "full" and adapts_experts(block, setup.lora_targets):
+    if _merges_experts(block, setup):
         # PEFT adds the adapters' product to whole expert matrices; the sum is needed for backward, and so are
         # copies of the adapters where they are wider than it (traced)
         merged = 2.0 * term(block.expert_params)
@@ -230,6 +230,12 @@ def _saved_once(shape: ModelShape, block: Block, setup: Setup, tokens: float) ->
             merged += 6.0 * setup.lora_rank * expert_width(shape, block)
     own = layer_bytes_per_token(shape, block, setup).total * tokens
     return own + eager_bytes(shape, block, setup, tokens) + merged
+
+
+def _merges_experts(block: Block, setup: Setup) -> bool:
+    """Whether PEFT adds adapters to whole fused matrices of experts; unfused ones had adapters of their
+    own."""
+    return not _trains(setup) and adapts_experts(block, setup.lora_targets) and not setup.experts_4bit
 
 
 def _narrow_adapters(setup: Setup) -> bool:
@@ -301,10 +307,10 @@ def _weight_temporaries(block: Block, setup: Setup) -> float:
         total += term(max(largest, block.expert_params // 2)) * BYTES_PER_ELEMENT[setup.weights_dtype]
     if setup.autocast != "none" and setup.weights_dtype == "fp32" and setup.tuning != "qlora":
         total += 2.0 * term(sum(linear.weights for linear in block.linears) + block.expert_params)
-    if not _trains(setup) and adapts_experts(block, setup.lora_targets) and _narrow_adapters(setup):
+    if _merges_experts(block, setup) and _narrow_adapters(setup):
         # both in the narrow dtype, one matrix at a time (traced under FSDP2)
         total += 1.0 * term(block.expert_params)
-    elif not _trains(setup) and adapts_experts(block, setup.lora_targets) and setup.gradient_checkpointing:
+    elif _merges_experts(block, setup) and setup.gradient_checkpointing:
         # the adapters' product in fp32, and the gradient of the sum (traced)
         total += 5.0 * term(block.expert_params)
     return total

@@ -76,10 +76,13 @@ def weight_bytes(shape: ModelShape, setup: Setup) -> dict[str, float]:
     if setup.tuning != "qlora":
         return {"weights": size * term(shape.params)}
     per_weight = NF4_DOUBLE if setup.double_quantisation else NF4
+    packed = shape.linear_weights
+    if setup.experts_4bit:
+        packed += shape.groups["experts"] + shape.groups["router"]
     wide = 4 if setup.kbit_prepared else size
     return {
-        "weights in 4 bits": per_weight * term(shape.linear_weights),
-        "weights not in 4 bits": wide * term(shape.params - shape.linear_weights),
+        "weights in 4 bits": per_weight * term(packed),
+        "weights not in 4 bits": wide * term(shape.params - packed),
     }
 
 

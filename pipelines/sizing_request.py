@@ -105,6 +105,9 @@ class StageRequest(Record):
     """QLoRA: whether PEFT's `prepare_model_for_kbit_training` made everything that is not in 4 bits fp32."""
     double_quantisation: bool = True
     """QLoRA: `bnb_4bit_use_double_quant`."""
+    experts_4bit: bool | None = None
+    """QLoRA of a mixture of experts: whether the experts are in 4 bits too. None: as the loss says, since
+    before transformers 5 they were and now they are not."""
     gpu_memory_gib: float | None = Field(default=None, gt=0, le=100_000)
     """Free memory of each GPU, for a card that is not in the table or not empty."""
     gpu: str | None = None

@@ -87,8 +87,7 @@ class StageSize(Record):
 
 
 def hardware_for(request: StageRequest, hardware: Hardware) -> Hardware:
-    """The hardware that is planned for: the memory that `request` states, GPUs of the kind that it names, else
-    what is at hand.
+    """The hardware that is planned for: the memory that is stated, GPUs of the named kind, or what is here.
 
     Cards of that kind that are here count with what is free on them; otherwise they are taken as idle.
     """
@@ -297,6 +296,14 @@ class Resolved:
                 "called" if prepared else "not called",
                 "TRL 1.16 does not call it and casts adapters to bf16; older stacks did",
             )
+        experts_4bit = request.tuning == "qlora" and bool(request.experts_4bit)
+        if request.tuning == "qlora" and request.experts_4bit is None and self.shape.groups["experts"]:
+            experts_4bit = loss.startswith("full-logits")
+            self.assume(
+                "experts",
+                "in 4 bits" if experts_4bit else "not in 4 bits",
+                "transformers 5 fuses experts, and bitsandbytes packs nn.Linear only; older ones are packed",
+            )
         attention = request.attention
         if attention == "auto":
             attention = "sdpa"
@@ -322,6 +329,7 @@ class Resolved:
             adapter_dtype=adapter,
             kbit_prepared=prepared,
             double_quantisation=request.double_quantisation,
+            experts_4bit=experts_4bit,
             autocast="none" if precision in ("fp32", "none") else precision,
             micro_batch=request.micro_batch,
             prompt_length=prompt,

@@ -37,6 +37,9 @@ def estimate(
     double_quantisation: bool | None = typer.Option(
         None, "--double-quantisation/--no-double-quantisation", help="QLoRA: scales in 8 bits."
     ),
+    experts_4bit: bool | None = typer.Option(
+        None, "--experts-4bit/--no-experts-4bit", help="QLoRA of mixtures: the experts too."
+    ),
     loss: str | None = typer.Option(None, help="auto (TRL's), full-logits, chunked, fused, liger."),
     max_length: int | None = typer.Option(None, help="Tokens of prompt and completion."),
     max_prompt_length: int | None = typer.Option(None),
@@ -231,6 +234,8 @@ def _show_trace(traced: Trace) -> None:
 
     ratio = traced.closed_form_bytes / traced.allocated_bytes
     typer.echo(f"Traced in {traced.seconds:.0f} s: {gib(traced.allocated_bytes)} allocated at the peak")
+    if traced.reserved_bytes is not None:
+        typer.echo(f"  CUDA's allocator, replayed, holds {gib(traced.reserved_bytes)} of it and around it")
     typer.echo(f"  closed form of the same step: {gib(traced.closed_form_bytes)} ({ratio:.3f} of it)")
     for part in traced.composed:
         for line in wrapped(f"not traced: {part}", "  "):

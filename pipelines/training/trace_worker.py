@@ -203,8 +203,8 @@ def build(request: dict[str, Any]) -> torch.nn.Module:
 def materialise(model: torch.nn.Module) -> None:
     """Replaces every meta parameter and buffer by a fake CPU one; tied ones stay tied.
 
-    Weights come as they are loaded: a matrix for 4 bits is there in its wide form until it is packed, and what
-    PEFT's preparation makes fp32 is cast after that. It matters to what the allocator keeps.
+    Weights come as they are loaded: a matrix for 4 bits is there in its wide form until it is packed, and
+    what PEFT's preparation makes fp32 is cast after that. It matters to what the allocator keeps.
     """
     made: dict[int, torch.Tensor] = {}
     owners: list[tuple[torch.nn.Module, str, torch.nn.Parameter]] = []
