@@ -170,6 +170,8 @@ def nearest_gpu(name: str) -> GPU | None:
 def find_gpu(name: str) -> GPU:
     """The GPU that a person or NVML calls `name`; BadInput names the nearest one and where all are listed."""
     found = guess_gpu(name)
+    if name.strip().lower() in ("cpu", "none", "mps", ""):
+        raise BadInput(f'"{name}" is no GPU; leave gpu out to plan for this machine')
     if found is None:
         near = nearest_gpu(name)
         hint = f'; did you mean "{near.name}" ({gib(near.memory_bytes)})?' if near else ";"

@@ -15,7 +15,7 @@ from pipelines.methods import Method, Setting
 from pipelines.plan import STAGE_FIELDS, Plan, PlannedStage, PlanRequest
 from pipelines.prepare import PreparedData, PreparedFile
 from pipelines.sizing import FitResult, StageRequest, StageSize, calibrated_speed, fit_stage, size_stage
-from pipelines.sizing_request import SIGNAL_SHARE
+from pipelines.sizing_request import SIGNAL_SHARE, command
 from pipelines.stages import (
     PROBE,
     DynamicSampling,
@@ -417,6 +417,7 @@ def _planned(folder: str, method: str, result: FitResult) -> PlannedStage:
         changes=tuple(
             f"{c.what}: {c.from_value} → {c.to_value} (gives up {c.gives_up})" for c in result.changes
         ),
+        estimate=command(request, None if size.device.startswith("CPU") else size.device),
         **_numbers(size),
     )
 

@@ -69,6 +69,8 @@ class PlannedStage(Record):
     usd_low: float | None = None
     usd_high: float | None = None
     changes: tuple[str, ...] = ()
+    estimate: str = ""
+    """The command that gives this size again."""
 
 
 class Plan(Record):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -189,6 +190,20 @@ class StageRequest(Record):
         if not isinstance(value, str) and not (type(value) is int and info.field_name == "sharding"):
             return value
         return read_choice(str(info.field_name), str(value), CHOICES[str(info.field_name)])
+
+
+def command(request: StageRequest, gpu: str | None = None) -> str:
+    """The `advisor estimate` that answers `request` again, on `gpu` where the request names none."""
+    words = ["advisor", "estimate"]
+    values = request.model_copy(update={"gpu": request.gpu or gpu}).model_dump(exclude_defaults=True)
+    for name, value in values.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            words += [f"--{flag}", shlex.quote(text)]
+    return " ".join(words)
 
 
 def _whole(value: Any) -> Any:

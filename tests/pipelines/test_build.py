@@ -1,6 +1,7 @@
 """Planning: what is written to a run folder, what is refused, and what a stage's identity depends on."""
 
 import json
+import shlex
 
 import pytest
 import yaml
@@ -51,6 +52,12 @@ def test_a_plan_for_a_named_gpu_is_sized_written_and_read_back(tmp_path):
         assert stage.hours_low < stage.hours_high
         assert stage.usd_low is not None
         assert stage.usd_low <= stage.usd_high
+    for stage in plan.stages[1:]:  # the command in the plan gives the plan's number
+        words = shlex.split(stage.estimate)
+        assert words[:2] == ["advisor", "estimate"]
+        size = json.loads(run_advisor(tmp_path, *words[1:], "--json").stdout)
+        assert round(size["peak_bytes"] / 2**30, 2) == stage.memory_gib
+        assert round(size["high_bytes"] / 2**30, 2) == stage.memory_high_gib
     sft, dapo = (stages.read_stage(run / name) for name in ("01-sft", "02-dapo"))
     assert sft.tuning == dapo.tuning, "one adapter goes through the pipeline, or none"
     assert dapo.reward == "math"
