@@ -100,7 +100,7 @@ def estimate(
     else:
         _show(request, size)
         if size.verdict == "does-not-fit":
-            _show_savings(request, hardware)
+            _show_shortfall(request, hardware)
         if traced:
             _show_trace(traced)
     raise typer.Exit(1 if size.verdict == "does-not-fit" else 0)
@@ -170,7 +170,8 @@ def _fit(request: StageRequest, hardware: Hardware, as_json: bool) -> int:
     if not result.changes:
         typer.echo("It fits as asked.")
     for change in result.changes:
-        typer.echo(f"{change.what}: {change.from_value} → {change.to_value}, saves {gib(change.saves_bytes)}")
+        saves = f", saves {gib(change.saves_bytes)}" if change.saves_bytes else ""
+        typer.echo(f"{change.what}: {change.from_value} → {change.to_value}{saves}")
         typer.echo(f"    gives up {change.gives_up}")
     _show(result.request, result.size)
     return 0
@@ -189,13 +190,13 @@ def _calibrate(request: StageRequest, hardware: Hardware) -> None:
     )
 
 
-def _show_savings(request: StageRequest, hardware: Hardware) -> None:
-    """The three cheapest changes, and what each would save on its own."""
-    from pipelines.sizing import savings
+def _show_shortfall(request: StageRequest, hardware: Hardware) -> None:
+    """By how much it does not fit, and the three cheapest changes."""
+    from pipelines.sizing import shortfall
 
-    typer.echo("Each of these alone would save (--fit combines them):")
-    for change in savings(request, hardware)[:3]:
-        typer.echo(f"  {gib(change.saves_bytes):>9}  {change.what}: {change.from_value} → {change.to_value}")
+    for line in shortfall(request, hardware):
+        typer.echo(line)
+    typer.echo("--fit combines changes until it fits.")
 
 
 def _show_trace(traced: Trace) -> None:
@@ -225,8 +226,6 @@ def _show(request: StageRequest, size: StageSize) -> None:
     cost = f", {size.usd['low']:.2f} to {size.usd['high']:.2f} USD" if size.usd else ""
     typer.echo(f"Time for {size.steps} steps: {low} to {high}{cost} (estimated)")
     typer.echo(SENTENCES[size.verdict])
-    if size.verdict == "does-not-fit":
-        typer.echo(f"Short by {gib(-size.headroom_bytes)}.")
     typer.echo("Assumed:")
     for item in size.assumptions:
         typer.echo(f"  {item.name} = {item.value} ({item.source})")
