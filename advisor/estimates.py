@@ -41,8 +41,6 @@ def lines(request: StageRequest, size: StageSize) -> list[str]:
     cost = f", {size.usd['low']:.2f} to {size.usd['high']:.2f} USD" if size.usd else ""
     found.append(f"Time for {size.steps} steps: {low} to {high}{cost} (estimated)")
     found.append(SENTENCES[size.verdict])
-    if size.verdict == "does-not-fit":
-        found.append(f"Short by {gib(-size.headroom_bytes)}.")
     return found + _assumed(size)
 
 

@@ -71,6 +71,8 @@ class PlannedStage(Record):
     changes: tuple[str, ...] = ()
     estimate: str = ""
     """The command that gives this size again."""
+    shortfall: tuple[str, ...] | None = None
+    """Where it does not fit: by how much, and the cheapest changes."""
 
 
 class Plan(Record):

@@ -6,9 +6,11 @@ which is all the estimators know.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from estimators.adapters import target_names, unmatched
+from estimators.engine import engine_bytes
 from estimators.errors import BadInput
 from estimators.gpus import GPU, find_gpu, guess_gpu, price_of
 from estimators.hardware import Device, Hardware, hardware_from_memory, hardware_from_name
@@ -20,7 +22,7 @@ from estimators.shapes import ModelShape
 from estimators.sharding import REDUCE_BUCKET, ddp_bucket_bytes
 from estimators.terms import term
 from estimators.throughput import Schedule, Seconds, Speed, cpu_speed, gpu_speed, stage_seconds
-from estimators.units import GIB, MIB
+from estimators.units import GIB, MIB, gib
 from estimators.workload import Dtype, LoraTargets, Setup, Workload
 from pipelines.sizing_request import (
     REFERENCE_BETA,
@@ -84,6 +86,9 @@ class StageSize(Record):
     trainable_params: int
     assumptions: tuple[Assumption, ...]
     device: str
+    problem: str | None = None
+    """Why it cannot run even where its bytes would fit: vLLM's share is too small. Makes it
+    `does-not-fit`."""
 
 
 def hardware_for(request: StageRequest, hardware: Hardware) -> Hardware:
@@ -379,17 +384,19 @@ class Resolved:
     def _accumulation(self) -> tuple[int, int]:
         """Micro-batches per generation and per optimizer step, with whole groups where groups are sampled."""
         request = self.request
-        per_generation = request.steps_per_generation or request.gradient_accumulation
         if not self.workload.trains or self.workload.rollouts == "none":
+            per_generation = request.steps_per_generation or request.gradient_accumulation
             return per_generation, request.gradient_accumulation
-        factor = whole_groups(request, self.num_gpus)
-        if factor > 1:
-            self.assume(
-                "gradient_accumulation",
-                request.gradient_accumulation * factor,
-                f"the batch that was given holds no whole number of groups of {request.num_generations}",
-            )
-        return per_generation * factor, request.gradient_accumulation * factor
+        per_generation, accumulation = whole_groups(request, self.num_gpus)
+        given = (request.steps_per_generation, request.gradient_accumulation)
+        for name, was, is_ in (
+            ("steps_per_generation", given[0] or per_generation, per_generation),
+            ("gradient_accumulation", given[1], accumulation),
+        ):
+            if was != is_:
+                held = f"{was} micro-batches of {request.micro_batch} on {self.num_gpus} GPUs"
+                self.assume(name, is_, f"{held} hold no whole groups of {request.num_generations}")
+        return per_generation, accumulation
 
     def _schedule(self) -> Schedule:
         request = self.request
@@ -504,6 +511,34 @@ class Resolved:
         self.assume("MIG slice", f"{share:.0%} of the speed", f"its share of the memory of {gpu.name}")
         return gpu, share
 
+    def vllm_shortage(self) -> str | None:
+        """Why vLLM cannot start in its share of the card, or None."""
+        if self.workload.rollouts != "vllm-colocate":
+            return None
+        self.assume(
+            "vllm_max_model_length",
+            self.setup.length,
+            "prompt and completion; left unset, vLLM asks for room for the model's whole context"
+            + (f" of {self.shape.max_positions:,} tokens" if self.shape.max_positions else ""),
+        )
+        if self.request.tuning == "qlora":
+            self.assume("vLLM's weights", "in 4 bits", "TRL 1.16 starts vLLM with quantization=bitsandbytes")
+        share, (need, least) = self.request.vllm_memory_utilization, self.vllm_need()
+        if share >= least:
+            return None
+        text = (
+            f"vLLM's share of the card, {gib(share * self.available()[1])} at vllm_memory_utilization "
+            f"{share:g}, is less than the {gib(need)} that it must hold to start"
+        )
+        if least > 1:
+            return f"{text}, and so is the whole card: use rollouts hf or vllm-server"
+        return f"{text}; the least vllm_memory_utilization is {least:g}"
+
+    def vllm_need(self) -> tuple[int, float]:
+        """Least bytes that vLLM must hold, and the least share of the card for them, in hundredths."""
+        need = sum(engine_bytes(self.shape, self.setup).values())
+        return round(need), math.ceil(100 * need / self.available()[1]) / 100
+
     def available(self) -> tuple[int, int]:
         """Free and total bytes of the fullest device used."""
         if not self.on_gpu:
@@ -524,6 +559,7 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
     shape, workload, setup = resolved.shape, resolved.workload, resolved.setup
     memory = estimate(shape, workload, setup, slack, total)
     resolved.assume_sharding()
+    problem = resolved.vllm_shortage()
     seconds = stage_seconds(shape, workload, resolved.mean_setup(), resolved.schedule, speed)
     if resolved.on_gpu and resolved.num_gpus > len(resolved.hardware.devices):
         resolved.assume(
@@ -541,7 +577,7 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
         phase_components=memory.phase_components,
         formulas=memory.formulas,
         available_bytes=available,
-        verdict=_verdict(memory, available),
+        verdict="does-not-fit" if problem else _verdict(memory, available),
         headroom_bytes=available - memory.peak,
         seconds={"low": round(seconds.low, 1), "high": round(seconds.high, 1)},
         time_components={name: round(value, 2) for name, value in seconds.components.items()},
@@ -552,6 +588,7 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
         trainable_params=trainable_params(shape, setup) if workload.trains else 0,
         assumptions=tuple(resolved.assumptions),
         device=resolved.devices()[0].name if resolved.on_gpu else f"CPU, {hardware.cpu_cores} cores",
+        problem=problem,
     )
 
 

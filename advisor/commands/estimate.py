@@ -115,7 +115,7 @@ def estimate(
     else:
         _show(request, size)
         if size.verdict == "does-not-fit":
-            _show_savings(request, hardware)
+            _show_shortfall(request, hardware)
         if traced:
             _show_trace(traced)
     raise typer.Exit(1 if size.verdict == "does-not-fit" else 0)
@@ -200,9 +200,14 @@ def _fit(request: StageRequest, hardware: Hardware, as_json: bool) -> int:
         return 0
     if not result.changes:
         typer.echo("It fits as asked.")
+    from advisor.estimates import wrapped
+
     for change in result.changes:
-        typer.echo(f"{change.what}: {change.from_value} → {change.to_value}, saves {gib(change.saves_bytes)}")
-        typer.echo(f"    gives up {change.gives_up}")
+        saves = f", saves {gib(change.saves_bytes)}" if change.saves_bytes else ""
+        for line in wrapped(f"{change.what}: {change.from_value} → {change.to_value}{saves}", ""):
+            typer.echo(line)
+        for line in wrapped(f"gives up {change.gives_up}", "    "):
+            typer.echo(line)
     _show(result.request, result.size)
     return 0
 
@@ -220,13 +225,15 @@ def _calibrate(request: StageRequest, hardware: Hardware) -> None:
     )
 
 
-def _show_savings(request: StageRequest, hardware: Hardware) -> None:
-    """The three cheapest changes, and what each would save on its own."""
-    from pipelines.sizing import savings
+def _show_shortfall(request: StageRequest, hardware: Hardware) -> None:
+    """By how much it does not fit, and the three cheapest changes."""
+    from advisor.estimates import wrapped
+    from pipelines.sizing import shortfall
 
-    typer.echo("Each of these alone would save (--fit combines them):")
-    for change in savings(request, hardware)[:3]:
-        typer.echo(f"  {gib(change.saves_bytes):>9}  {change.what}: {change.from_value} → {change.to_value}")
+    for line in shortfall(request, hardware):
+        for part in wrapped(line.strip(), line[: len(line) - len(line.lstrip())]):
+            typer.echo(part)
+    typer.echo("--fit combines changes until it fits.")
 
 
 def _show_trace(traced: Trace) -> None:
