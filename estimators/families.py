@@ -200,7 +200,7 @@ def _block(family: Family, reader: _Reader, hidden: int, index: int, layers: int
 def _build_block(family: Family, reader: _Reader, hidden: int, window: int | None, sparse: bool) -> Block:
     heads = reader.number("heads")
     kv_heads = reader.number("kv_heads", 1 if reader.shares_keys() else heads)
-    head_dim = int(reader.config.get("head_dim") or family.head_dim_default or hidden // heads)
+    head_dim = reader.count("head_dim") or family.head_dim_default or hidden // heads
     q, k = heads * head_dim, kv_heads * head_dim
     qkv_bias, out_bias = reader.switch(family.qkv_bias), reader.switch(family.out_bias)
     if family.fused_qkv:
@@ -217,9 +217,7 @@ def _build_block(family: Family, reader: _Reader, hidden: int, window: int | Non
     experts = reader.number("experts", 0) if sparse else 0
     if sparse:
         ffn = reader.shared_width()
-        expert_width = int(
-            reader.config.get("moe_intermediate_size") or reader.config.get("intermediate_size") or 0
-        )
+        expert_width = reader.count("moe_intermediate_size") or reader.count("intermediate_size")
     else:
         ffn, expert_width = reader.number("ffn", 4 * hidden), 0
     feed_forward = _feed_forward(family, hidden, ffn, reader.switch(family.mlp_bias)) if ffn else []
@@ -250,8 +248,8 @@ def _build_block(family: Family, reader: _Reader, hidden: int, window: int | Non
         python_gelu=reader.activation() in ("gelu_new", "gelu_fast"),
         adapted_experts=family.adapted_experts,
         num_experts=experts,
-        experts_per_token=int(
-            reader.config.get("num_experts_per_tok") or reader.config.get("experts_per_token") or 0
+        experts_per_token=(
+            reader.count("num_experts_per_tok") or reader.count("experts_per_token")
         ) if sparse else 0,
         expert_width=expert_width,
         expert_params=expert_params,
@@ -304,6 +302,15 @@ class _Reader:
             return default
         return self.missing(KEYS[what][0])
 
+    def count(self, key: str, default: int = 0) -> int:
+        """A whole number that may be left out; BadInput for anything else."""
+        value = self.config.get(key)
+        if value is None or value is False:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST["ffn"]:
+            raise BadInput(f'{self.name}: "{key}" is {json.dumps(value)}; a whole number is needed')
+        return value
+
     def activation(self) -> str:
         default = {"phi": "gelu_new", "gpt2": "gelu_new"}.get(self.model_type, "")
         return str(self.config.get("hidden_act") or self.config.get("activation_function") or default)
@@ -322,14 +329,14 @@ class _Reader:
         if isinstance(kinds, list) and len(kinds) == layers:
             return window if "sliding" in str(kinds[index]) else None
         if self.model_type in ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"):
-            used = self.config.get("use_sliding_window") and index >= self.config.get("max_window_layers", 28)
+            used = self.config.get("use_sliding_window") and index >= self.count("max_window_layers", 28)
             return window if used else None
         if self.model_type == "gemma2":
             return window if index % 2 == 0 else None
         if self.model_type == "gemma3_text":
-            return window if (index + 1) % int(self.config.get("sliding_window_pattern") or 6) else None
+            return window if (index + 1) % (self.count("sliding_window_pattern") or 6) else None
         if self.model_type in ("cohere2", "olmo3"):
-            return window if (index + 1) % int(self.config.get("sliding_window_pattern") or 4) else None
+            return window if (index + 1) % (self.count("sliding_window_pattern") or 4) else None
         if self.model_type == "gpt_oss":
             return window if index % 2 == 0 else None
         return window if self.model_type in ("mistral", "mixtral", "phi3", "starcoder2") else None
@@ -342,16 +349,14 @@ class _Reader:
         """Whether layer `index` is a mixture of experts."""
         if not family.moe or not self.number("experts", 0):
             return False
-        if index in (self.config.get("mlp_only_layers") or []):
+        dense = self.config.get("mlp_only_layers")
+        if isinstance(dense, list) and index in dense:
             return False
-        if index < int(self.config.get("first_k_dense_replace") or 0):
+        if index < self.count("first_k_dense_replace"):
             return False
-        return (index + 1) % int(self.config.get("decoder_sparse_step") or 1) == 0
+        return (index + 1) % (self.count("decoder_sparse_step") or 1) == 0
 
     def shared_width(self) -> int:
         """Width of the experts that every token passes through."""
-        if self.config.get("shared_expert_intermediate_size"):
-            return int(self.config["shared_expert_intermediate_size"])
-        if self.config.get("n_shared_experts"):
-            return int(self.config["n_shared_experts"]) * int(self.config.get("moe_intermediate_size") or 0)
-        return 0
+        shared = self.count("shared_expert_intermediate_size")
+        return shared or self.count("n_shared_experts") * self.count("moe_intermediate_size")

@@ -122,7 +122,7 @@ class StageRequest(Record):
     """Autocast; fp32 and none switch it off."""
     optimizer: str = "adamw_torch_fused"
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = "none"
-    num_gpus: int | None = Field(default=None, ge=1, le=100_000)
+    num_gpus: int | None = Field(default=None, ge=1, le=16_384)
     """None: every GPU of the hardware."""
     attention: Literal["auto", "flash", "sdpa", "eager"] = "auto"
     rollouts: Literal["auto", "hf", "vllm-colocate", "vllm-server"] = "auto"

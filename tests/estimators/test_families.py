@@ -201,6 +201,8 @@ def test_modules_are_counted_where_no_closed_form_is_known(tmp_path: Path, monke
         ({"num_hidden_layers": 10**9}, "no model has more than 10,000"),
         ({"num_hidden_layers": 0}, "a positive number is needed"),
         ({"hidden_size": None}, '"hidden_size" is missing'),
+        ({"head_dim": "128"}, '"head_dim" is "128"; a whole number is needed'),
+        ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": [2]}, "a whole number"),
         ({"model_type": "t5"}, "is no causal language model"),
         ({"model_type": "no_such_type"}, "is no causal language model"),
         ({"model_type": "opt", "num_hidden_layers": 10**9}, "no model has more than 10,000"),
