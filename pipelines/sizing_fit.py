@@ -186,10 +186,10 @@ def savings(request: StageRequest, hardware: Hardware, keep: Sequence[str] = ())
     hardware = hardware_for(request, hardware)
     request, _ = valid_groups(request, hardware)
     before = size_stage(request, hardware)
-    found: dict[str, Change] = {}
+    found: dict[tuple[str, str], Change] = {}
     for rung in LADDER:
         step = next(rung(request, hardware), None)
-        if step is None or step.what in found:
+        if step is None:
             continue
         after = step.apply(request)
         if any(getattr(after, key) != getattr(request, key) for key in keep):
@@ -197,7 +197,8 @@ def savings(request: StageRequest, hardware: Hardware, keep: Sequence[str] = ())
         size = size_stage(after, hardware)
         saved = before.high_bytes - size.high_bytes
         if saved > TRIFLE * before.high_bytes or (before.problem and not size.problem):
-            found[step.what] = _change(step, request, after, saved, hardware)
+            change = _change(step, request, after, saved, hardware)
+            found.setdefault((change.what, change.to_value), change)
     return tuple(found.values())
 
 

@@ -98,9 +98,7 @@ def estimate(
         answer = size.model_dump() | ({"trace": traced.model_dump()} if traced else {})
         typer.echo(json.dumps(answer))
     else:
-        _show(request, size)
-        if size.verdict == "does-not-fit":
-            _show_shortfall(request, hardware)
+        _show(request, size, _remedies(request, hardware) if size.verdict == "does-not-fit" else [])
         if traced:
             _show_trace(traced)
     raise typer.Exit(1 if size.verdict == "does-not-fit" else 0)
@@ -190,15 +188,6 @@ def _calibrate(request: StageRequest, hardware: Hardware) -> None:
     )
 
 
-def _show_shortfall(request: StageRequest, hardware: Hardware) -> None:
-    """By how much it does not fit, and the three cheapest changes."""
-    from pipelines.sizing import shortfall
-
-    for line in shortfall(request, hardware):
-        typer.echo(line)
-    typer.echo("--fit combines changes until it fits.")
-
-
 def _show_trace(traced: Trace) -> None:
     ratio = traced.closed_form_bytes / traced.allocated_bytes
     typer.echo(f"Traced in {traced.seconds:.0f} s: {gib(traced.allocated_bytes)} allocated at the peak")
@@ -214,7 +203,14 @@ SENTENCES = {
 }
 
 
-def _show(request: StageRequest, size: StageSize) -> None:
+def _remedies(request: StageRequest, hardware: Hardware) -> list[str]:
+    """By how much it does not fit, and the three cheapest changes."""
+    from pipelines.sizing import shortfall
+
+    return [*shortfall(request, hardware), "--fit combines changes until it fits."]
+
+
+def _show(request: StageRequest, size: StageSize, remedies: list[str] | None = None) -> None:
     """The answer in lines of at most 80 columns."""
     per_gpu = f" on each of {size.num_gpus} GPUs" if size.num_gpus > 1 else ""
     typer.echo(f"{request.method} of {request.model}, {request.tuning}{per_gpu}: {size.device}")
@@ -226,6 +222,8 @@ def _show(request: StageRequest, size: StageSize) -> None:
     cost = f", {size.usd['low']:.2f} to {size.usd['high']:.2f} USD" if size.usd else ""
     typer.echo(f"Time for {size.steps} steps: {low} to {high}{cost} (estimated)")
     typer.echo(SENTENCES[size.verdict])
+    for line in remedies or []:
+        typer.echo(line)
     typer.echo("Assumed:")
     for item in size.assumptions:
         typer.echo(f"  {item.name} = {item.value} ({item.source})")
