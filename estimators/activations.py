@@ -39,6 +39,10 @@ def dtypes(shape: ModelShape, setup: Setup) -> Dtypes:
     weights = BYTES_PER_ELEMENT[setup.weights_dtype]
     residual = 4 if setup.kbit_prepared else weights
     autocast = setup.autocast != "none"
+    if autocast and setup.tuning == "qlora" and shape.norm == "layer":
+        residual = (
+            4  # the norm's fp32 result goes through Linear4bit, and so the sum with it is fp32 (traced)
+        )
     compute = 2 if autocast else residual
     if setup.tuning == "qlora":
         compute = residual
@@ -221,12 +225,26 @@ def saved_bytes(shape: ModelShape, setup: Setup, tokens: int) -> float:
 
 def _saved_once(shape: ModelShape, block: Block, setup: Setup, tokens: int) -> float:
     merged = 0.0
-    if setup.tuning != "full" and adapts_experts(block, setup.lora_targets):
+    if _merges_experts(block, setup):
         # PEFT adds the adapters' product to whole expert matrices; the sum is needed for backward, and so are
-        # copies of the adapters (traced)
-        merged = 2.0 * block.expert_params + 6.0 * setup.lora_rank * expert_width(shape, block)
+        # copies of the adapters where they are wider than it (traced)
+        merged = 2.0 * block.expert_params
+        if not _narrow_adapters(setup):
+            merged += 6.0 * setup.lora_rank * expert_width(shape, block)
     own = layer_bytes_per_token(shape, block, setup).total * tokens
     return own + eager_bytes(shape, block, setup, tokens) + merged
+
+
+def _merges_experts(block: Block, setup: Setup) -> bool:
+    """Whether PEFT adds adapters to whole fused matrices of experts; unfused ones had adapters of their
+    own."""
+    return not _trains(setup) and adapts_experts(block, setup.lora_targets) and not setup.experts_4bit
+
+
+def _narrow_adapters(setup: Setup) -> bool:
+    """Whether LoRA's adapters have the base's narrow dtype, as sharded training under mixed precision gathers
+    them."""
+    return setup.tuning != "full" and setup.adapter_dtype != "fp32" and setup.sharding != "none"
 
 
 def block_peak_bytes(shape: ModelShape, setup: Setup, tokens: int, first: bool) -> float:
@@ -292,7 +310,10 @@ def _weight_temporaries(block: Block, setup: Setup) -> float:
         total += max(largest, block.expert_params // 2) * BYTES_PER_ELEMENT[setup.weights_dtype]
     if setup.autocast != "none" and setup.weights_dtype == "fp32" and setup.tuning != "qlora":
         total += 2.0 * (sum(linear.weights for linear in block.linears) + block.expert_params)
-    if not _trains(setup) and adapts_experts(block, setup.lora_targets) and setup.gradient_checkpointing:
+    if _merges_experts(block, setup) and _narrow_adapters(setup):
+        # both in the narrow dtype, one matrix at a time (traced under FSDP2)
+        total += 1.0 * block.expert_params
+    elif _merges_experts(block, setup) and setup.gradient_checkpointing:
         # the adapters' product in fp32, and the gradient of the sum (traced)
         total += 5.0 * block.expert_params
     return total

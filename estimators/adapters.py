@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from estimators.shapes import Block, Linear, ModelShape
-from estimators.workload import LoraTargets
+from estimators.workload import LoraTargets, Setup
 
 QUERY_VALUE = ("q_proj", "v_proj")
 
@@ -63,3 +63,10 @@ def expert_width(shape: ModelShape, block: Block) -> int:
 def lora_params(shape: ModelShape, rank: int, targets: LoraTargets) -> int:
     """Trainable parameters of a LoRA adapter."""
     return rank * width_per_rank(shape, targets)
+
+
+def trainable_params(shape: ModelShape, setup: Setup) -> int:
+    """How many parameters are trained: all, or the adapters'."""
+    if setup.tuning == "full":
+        return shape.params
+    return lora_params(shape, setup.lora_rank, setup.lora_targets)

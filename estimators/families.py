@@ -113,6 +113,10 @@ FAMILIES: dict[str, Family] = {
         **LAYER_NORM, gated=False, fused_qkv="c_attn", out_name="c_proj", up_name="c_fc", down_name="c_proj",
         positions=True, tied_default=True,
     ),
+    "gpt_bigcode": Family(
+        **LAYER_NORM, gated=False, fused_qkv="c_attn", out_name="c_proj", up_name="c_fc", down_name="c_proj",
+        positions=True, tied_default=True,
+    ),
 }  # fmt: skip
 
 DEFAULT_TRUE = {("gpt_neox", "attention_bias"), ("starcoder2", "use_bias"), ("qwen2_moe", "qkv_bias"),
@@ -187,7 +191,7 @@ def _block(family: Family, reader: _Reader, hidden: int, index: int, layers: int
 
 def _build_block(family: Family, reader: _Reader, hidden: int, window: int | None, sparse: bool) -> Block:
     heads = reader.number("heads")
-    kv_heads = reader.number("kv_heads", heads)
+    kv_heads = reader.number("kv_heads", 1 if reader.shares_keys() else heads)
     head_dim = int(reader.config.get("head_dim") or family.head_dim_default or hidden // heads)
     q, k = heads * head_dim, kv_heads * head_dim
     qkv_bias, out_bias = reader.switch(family.qkv_bias), reader.switch(family.out_bias)
@@ -316,6 +320,10 @@ class _Reader:
         if self.model_type == "gpt_oss":
             return window if index % 2 == 0 else None
         return window if self.model_type in ("mistral", "mixtral", "phi3", "starcoder2") else None
+
+    def shares_keys(self) -> bool:
+        """Whether all query heads share one key and value head (multi-query attention)."""
+        return self.model_type == "gpt_bigcode" and bool(self.config.get("multi_query", True))
 
     def is_sparse(self, family: Family, index: int) -> bool:
         """Whether layer `index` is a mixture of experts."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from estimators import sharding
 from estimators.activations import block_peak_bytes, dtypes, saved_bytes
-from estimators.adapters import lora_params
+from estimators.adapters import trainable_params as trainable_params  # other modules know it from here
 from estimators.head import final_norm_bytes, loss_bytes
 from estimators.optimizers import find_optimizer, state_bytes, step_bytes
 from estimators.shapes import ModelShape
@@ -69,20 +70,14 @@ def weight_bytes(shape: ModelShape, setup: Setup) -> dict[str, float]:
     if setup.tuning != "qlora":
         return {"weights": size * shape.params}
     per_weight = NF4_DOUBLE if setup.double_quantisation else NF4
-    remainder = shape.params - shape.linear_weights
-    experts = shape.groups["experts"] + shape.groups["router"]
+    packed = shape.linear_weights
+    if setup.experts_4bit:
+        packed += shape.groups["experts"] + shape.groups["router"]
     wide = 4 if setup.kbit_prepared else size
     return {
-        "weights in 4 bits": per_weight * shape.linear_weights,
-        "weights not in 4 bits": wide * (remainder - experts) + wide * experts,
+        "weights in 4 bits": per_weight * packed,
+        "weights not in 4 bits": wide * (shape.params - packed),
     }
-
-
-def trainable_params(shape: ModelShape, setup: Setup) -> int:
-    """How many parameters are trained."""
-    if setup.tuning == "full":
-        return shape.params
-    return lora_params(shape, setup.lora_rank, setup.lora_targets)
 
 
 def trainable_dtype(setup: Setup) -> Dtype:
@@ -104,22 +99,6 @@ def sharded(total: float, setup: Setup, stages: tuple[str, ...]) -> float:
     return total / setup.num_gpus if setup.sharding in stages else total
 
 
-def gathered_bytes(shape: ModelShape, setup: Setup) -> float:
-    """Whole parameters that a sharded model holds for a moment: two layers, and what is outside the layers.
-
-    Prefetch gathers the next layer while one computes. FSDP keeps its root unit (embedding, head) gathered
-    from forward to backward. Not measured here.
-    """
-    if setup.sharding not in ("zero3", "fsdp"):
-        return 0.0
-    element = 2 if setup.autocast != "none" else BYTES_PER_ELEMENT[setup.weights_dtype]
-    blocks = 2.0 * shape.largest_block_params * element
-    root = (shape.embedding_params + shape.head_params) * element
-    if setup.tuning == "qlora":
-        blocks = 2 * shape.largest_block_params * NF4_DOUBLE
-    return blocks + root
-
-
 def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, total_bytes: int) -> Memory:
     """The peak of one training step. `total_bytes` is the card's memory, of which vLLM claims a share."""
     phases = _phases(shape, workload, setup, total_bytes)
@@ -136,7 +115,11 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
     components = {name: size for name, size in components.items() if size}
     peak = sum(components.values())
     tensors = sum(size for name, size in components.items() if name not in ("allocator slack", "context"))
-    spread = (slack.high - slack.likely) * pooled + 0.75 * slack.scores * scores + _ddp_buckets(shape, setup)
+    spread = (
+        (slack.high - slack.likely) * pooled
+        + 0.75 * slack.scores * scores
+        + sharding.ddp_bucket_bytes(shape, setup)
+    )
     return Memory(
         components=components,
         phase=phase,
@@ -164,13 +147,6 @@ def _score_bytes(shape: ModelShape, workload: Workload, setup: Setup) -> float:
     return 12.0 * heads * setup.length**2 * setup.micro_batch * workload.sequences_per_example
 
 
-def _ddp_buckets(shape: ModelShape, setup: Setup) -> float:
-    """DistributedDataParallel's own copy of all gradients, where gradients are no views into its buckets."""
-    if setup.num_gpus == 1 or setup.sharding != "none":
-        return 0.0
-    return trainable_params(shape, setup) * BYTES_PER_ELEMENT[trainable_dtype(setup)]
-
-
 def _phases(
     shape: ModelShape, workload: Workload, setup: Setup, total_bytes: int
 ) -> dict[str, dict[str, float]]:
@@ -178,25 +154,18 @@ def _phases(
     if not workload.trains:
         base = _resident(shape, workload, setup, total_bytes)
         return {"rollout": {**base, **_rollout(shape, workload, setup)}}
+    layers = sharding.computed_setup(setup)
     tokens = setup.micro_batch * workload.sequences_per_example * setup.length
     scored = tokens if workload.scores_prompt else tokens // max(setup.length, 1) * setup.completion_length
     base = _resident(shape, workload, setup, total_bytes)
-    gradients = sharded(_gradient_bytes(shape, setup), setup, ("zero2", "zero3", "fsdp"))
-    kept = {"gradients": gradients} if setup.gradient_accumulation > 1 else {}
-    outside = final_norm_bytes(shape, setup, tokens)
-    saved = saved_bytes(shape, setup, tokens)
-    last = block_peak_bytes(shape, setup, tokens, first=False)
-    first = block_peak_bytes(shape, setup, tokens, first=True)
-    loss = loss_bytes(shape, setup, scored)
-    head_gradient = _head_gradient_bytes(shape, setup)
-    embedding = 0.0
-    if setup.tuning == "full" and setup.gradient_accumulation == 1 and not shape.tied:
-        embedding = shape.embedding_params * BYTES_PER_ELEMENT[setup.weights_dtype]
-    layers = gradients - sharded(embedding, setup, ("zero2", "zero3", "fsdp"))
-    optimizer = find_optimizer(setup.optimizer)
-    gathered = gathered_bytes(shape, setup)
-    step = step_bytes(optimizer, trainable_params(shape, setup), trainable_dtype(setup))
-    autocast = _autocast_cache_bytes(shape, setup)
+    gradients = _gradient_bytes(shape, setup)
+    kept = _kept_gradients(shape, setup)
+    outside = final_norm_bytes(shape, layers, tokens)
+    saved = saved_bytes(shape, layers, tokens)
+    last = block_peak_bytes(shape, layers, tokens, first=False)
+    first = block_peak_bytes(shape, layers, tokens, first=True)
+    loss = loss_bytes(shape, layers, scored)
+    autocast = _autocast_cache_bytes(shape, layers)
     held = 0.0 if setup.gradient_checkpointing else autocast
     phases = {
         "loss, forward": {
@@ -215,45 +184,123 @@ def _phases(
         },
         "backward, last layer": {
             **base,
-            "gradients": kept.get("gradients", head_gradient),
+            "gradients": kept.get("gradients", _first_gradients(shape, setup)),
             "autocast copies": held,
             "activations": saved + last,
         },
-        "backward, first layer": {**base, "gradients": layers, "activations": first},
+        "backward, first layer": {
+            **base,
+            "gradients": gradients - _late_gradients(shape, setup),
+            "activations": first,
+        },
         "backward, embedding": {
             **base,
             "gradients": gradients,
-            "embedding's gradient": _embedding_gradient_bytes(shape, setup),
+            "embedding's gradient": _embedding_gradient_bytes(shape, layers),
         },
-        "optimizer step": {
-            **base,
-            "gradients": gradients,
-            "optimizer step": sharded(step, setup, ("zero1", "zero2", "zero3", "fsdp")),
-        },
+        "optimizer step": {**base, "gradients": gradients, **_step(shape, setup)},
     }
-    for name, parts in phases.items():
-        if name != "optimizer step":
-            parts["gathered layers"] = gathered
     if workload.rollouts == "hf":
-        phases["rollout"] = {**base, **kept, **_rollout(shape, workload, setup), "gathered layers": gathered}
+        phases["rollout"] = {**base, **kept, **_rollout(shape, workload, layers)}
     elif workload.rollouts == "vllm-colocate" and setup.vllm_sleep:
         claim = setup.vllm_memory_utilization * total_bytes
         phases["rollout"] = {**base, **kept, "vLLM's share": claim}
+    if setup.sharding == "fsdp":
+        _add_fsdp(phases, shape, workload, setup, base, kept)
+    elif setup.sharding in sharding.ZERO:
+        _add_zero(phases, shape, setup)
     return phases
+
+
+def _add_fsdp(
+    phases: dict[str, dict[str, float]],
+    shape: ModelShape,
+    workload: Workload,
+    setup: Setup,
+    base: dict[str, float],
+    kept: dict[str, float],
+) -> None:
+    """What FSDP2 gathers and reduces in each phase, and the moments at which that is most."""
+    layers = sharding.computed_setup(setup)
+    units = sharding.fsdp_units(shape, layers)
+    saved = phases["loss, forward"]["activations"]
+    gradients = phases["backward, first layer"]["gradients"]
+    last_gradients = phases["backward, last layer"]["gradients"]
+    behind = saved * (1 - 1 / max(shape.num_layers, 1))
+    phases["gather, first layer"] = {**base, **kept}
+    phases["gather, last layer"] = {**base, **kept, "activations": behind}
+    phases["gather, head"] = {**base, **kept, "activations": saved}
+    phases["reduce, last layer"] = {**base, "gradients": last_gradients, "activations": behind}
+    phases["reduce, first layer"] = {**base, "gradients": gradients}
+    moments = {
+        "gather, first layer": sharding.fsdp_first_gather(units, shape.tied),
+        "gather, last layer": sharding.fsdp_last_gather(units, shape.tied),
+        "gather, head": sharding.fsdp_head_gather(units, shape, setup),
+        "loss, forward": sharding.fsdp_loss(units, shape, setup, backward=False),
+        "loss, backward": sharding.fsdp_loss(units, shape, setup, backward=True),
+        "backward, last layer": sharding.fsdp_layer(units, shape, setup, last=True),
+        "backward, first layer": sharding.fsdp_layer(units, shape, setup, last=False),
+        "reduce, last layer": sharding.fsdp_reduction(units, shape, setup, last=True),
+        "reduce, first layer": sharding.fsdp_reduction(units, shape, setup, last=False),
+        "backward, embedding": sharding.fsdp_embedding(units, shape, setup),
+    }
+    if workload.rollouts == "hf":
+        moments["rollout"] = sharding.Moment(units.root + units.head + 3 * units.layer)
+    for name, moment in moments.items():
+        phases[name]["gathered parameters"] = moment.gathered
+        phases[name]["gradients being reduced"] = moment.reduced
+    # the embedding's gradients are those of its moment
+    phases["backward, embedding"]["gradients"] = gradients
+    phases["backward, embedding"]["embedding's gradient"] = 0.0
+    if kept:
+        waiting = units.layer_trained + (units.embedding if setup.tuning == "full" else 0.0)
+        phases["backward, first layer"]["gradients"] += waiting
+        phases["reduce, first layer"]["gradients"] += waiting - units.layer_trained
+        phases["reduce, last layer"]["gradients"] -= units.layer_trained
+    if workload.reference == "copy":
+        phases["reference, forward"] = {
+            **base,
+            **kept,
+            "activations": saved if workload.rollouts == "none" else 0.0,
+            "loss": phases["loss, forward"]["loss"],
+            "gathered parameters": units.root + units.head,
+            "gathered reference": sharding.fsdp_reference_bytes(shape, layers),
+        }
+
+
+def _add_zero(phases: dict[str, dict[str, float]], shape: ModelShape, setup: Setup) -> None:
+    """DeepSpeed's buckets in each phase, and what ZeRO-3 gathers."""
+    bucket = sharding.zero_bucket_bytes(setup)
+    for name, parts in phases.items():
+        if "backward" in name or setup.sharding == "zero3":
+            parts["reduce bucket"] = bucket
+        if "backward" in name:
+            parts["gradients being reduced"] = sharding.zero_reduction_bytes(shape, setup)
+        if setup.sharding == "zero3" and name != "optimizer step":
+            at_head = name.startswith("loss") or name in ("backward, last layer", "backward, embedding")
+            parts["gathered parameters"] = sharding.zero3_gathered_bytes(shape, setup, head=at_head)
+    if setup.sharding == "zero3" and "KV cache" in phases.get("rollout", {}):
+        # TRL gathers the whole model to generate (`ds3_gather_for_generation`)
+        whole = weight_bytes(shape, sharding.stored_setup(setup))
+        phases["rollout"]["gathered parameters"] = sum(whole.values())
 
 
 def _resident(shape: ModelShape, workload: Workload, setup: Setup, total_bytes: int) -> dict[str, float]:
     """What stays from step to step: weights, adapter, optimizer state, a reference copy, vLLM's claim."""
     stages = ("zero3", "fsdp")
-    parts = {name: sharded(size, setup, stages) for name, size in weight_bytes(shape, setup).items()}
+    stored = sharding.stored_setup(setup)
+    parts = {name: sharded(size, setup, stages) for name, size in weight_bytes(shape, stored).items()}
     params = trainable_params(shape, setup) if workload.trains else 0
-    dtype = trainable_dtype(setup)
     if setup.tuning != "full" and workload.trains:
-        parts["adapter"] = sharded(params * BYTES_PER_ELEMENT[dtype], setup, stages)
-    states = state_bytes(find_optimizer(setup.optimizer), params, dtype)
+        adapter = params * BYTES_PER_ELEMENT[trainable_dtype(stored)]
+        parts["adapter"] = sharded(adapter, setup, stages)
+    if setup.sharding in sharding.ZERO:
+        parts["fp32 masters"] = sharding.master_bytes(params, setup)
+    states = state_bytes(find_optimizer(setup.optimizer), params, _stepped_dtype(setup))
     parts["optimizer states"] = sharded(states, setup, ("zero1", "zero2", "zero3", "fsdp"))
     if workload.reference == "copy":
-        for name, size in weight_bytes(shape, setup).items():
+        copied = setup if setup.sharding == "fsdp" else stored
+        for name, size in weight_bytes(shape, copied).items():
             parts[name.replace("weights", "reference weights")] = sharded(size, setup, stages)
     if workload.rollouts != "none":
         parts["sampled batch"] = SAMPLED_BYTES * setup.length * setup.generation_batch
@@ -262,8 +309,60 @@ def _resident(shape: ModelShape, workload: Workload, setup: Setup, total_bytes: 
     return parts
 
 
+def _stepped_dtype(setup: Setup) -> Dtype:
+    """The dtype of what the optimizer steps: DeepSpeed's masters, or the parameters."""
+    return "fp32" if setup.sharding in sharding.ZERO else trainable_dtype(sharding.stored_setup(setup))
+
+
+def _step(shape: ModelShape, setup: Setup) -> dict[str, float]:
+    """What exists only while the optimizer steps."""
+    stages = ("zero1", "zero2", "zero3", "fsdp")
+    params = trainable_params(shape, setup)
+    copies = step_bytes(find_optimizer(setup.optimizer), params, _stepped_dtype(setup))
+    parts = {"optimizer step": sharded(copies, setup, stages) + sharding.zero_step_bytes(shape, setup)}
+    if setup.sharding == "zero1":
+        # `free_grad_in_param_list` drops what other GPUs update
+        parts["gradients"] = _gradient_bytes(shape, setup) / setup.num_gpus
+    return parts
+
+
 def _gradient_bytes(shape: ModelShape, setup: Setup) -> float:
-    return trainable_params(shape, setup) * BYTES_PER_ELEMENT[trainable_dtype(setup)]
+    """All gradients on this GPU when the backward pass is over."""
+    stored = sharding.stored_setup(setup)
+    size = trainable_params(shape, setup) * BYTES_PER_ELEMENT[trainable_dtype(stored)]
+    return sharded(size, setup, ("zero2", "zero3", "fsdp"))
+
+
+def _kept_gradients(shape: ModelShape, setup: Setup) -> dict[str, float]:
+    """Gradients that are there before the backward pass: those of earlier micro-batches, ZeRO-3's buffer."""
+    if setup.sharding == "zero3":
+        return {"gradients": _gradient_bytes(shape, setup)}
+    if setup.gradient_accumulation == 1:
+        return {}
+    if setup.sharding == "fsdp":
+        return {"gradients": sharding.unreduced_gradient_bytes(shape, sharding.computed_setup(setup))}
+    return {"gradients": _gradient_bytes(shape, setup)}
+
+
+def _first_gradients(shape: ModelShape, setup: Setup) -> float:
+    """Gradients that are there when the backward pass reaches the last layer: the head's, or ZeRO-2's."""
+    if setup.sharding in ("zero2", "zero3"):
+        return _gradient_bytes(shape, setup)
+    if setup.sharding == "fsdp" and shape.tied:
+        return 0.0  # not reduced before the embedding's
+    head = _head_gradient_bytes(shape, sharding.stored_setup(setup))
+    return sharded(head, setup, ("fsdp",))
+
+
+def _late_gradients(shape: ModelShape, setup: Setup) -> float:
+    """Gradients that come after the first layer's: the embedding's."""
+    if setup.tuning != "full" or setup.sharding in ("zero2", "zero3"):
+        return 0.0
+    if setup.sharding != "fsdp" and (setup.gradient_accumulation > 1 or shape.tied):
+        return 0.0
+    stored = sharding.stored_setup(setup)
+    size = shape.embedding_params * BYTES_PER_ELEMENT[stored.weights_dtype]
+    return sharded(size, setup, ("fsdp",))
 
 
 def _head_gradient_bytes(shape: ModelShape, setup: Setup) -> float:

@@ -66,7 +66,13 @@ def find_config(model: str) -> tuple[dict[str, Any], str]:
         return _read_config(cached), model
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise BadInput(f"{model}: no such folder; a model is a folder with config.json, or a hub id")
-    return _download_config(model), model
+    try:
+        return _download_config(model), model
+    except BadInput:
+        mirrored = _short_names().get(model.split("/")[-1].lower())
+        if mirrored is None:
+            raise
+        return known[mirrored], mirrored  # another owner's copy under the same name
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -50,6 +50,9 @@ class Setup(Record):
     kbit_prepared: bool = False
     """PEFT's `prepare_model_for_kbit_training` was called: whatever is not in 4 bits became fp32."""
     double_quantisation: bool = True
+    experts_4bit: bool = False
+    """QLoRA: whether routed experts are packed too. bitsandbytes packs `nn.Linear`, as experts were before
+    transformers 5 fused them into 3-D parameters."""
     micro_batch: int = Field(default=1, ge=1)
     prompt_length: int = Field(default=0, ge=0)
     completion_length: int = Field(default=1, ge=0)

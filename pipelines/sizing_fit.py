@@ -20,6 +20,7 @@ from pipelines.sizing_stage import Resolved, StageSize, hardware_for, size_stage
 
 TRIFLE = 0.005
 """Share of the high estimate below which a saving is not worth naming."""
+SHARDED = ("fsdp", "zero3")
 MANY_GPUS = ("H100 80GB", "H200", "B200")
 
 
@@ -269,10 +270,12 @@ def smallest_hardware(request: StageRequest, savings: bool = False, keep: Sequen
             return f"one {gpu.name} (up to {gib(size.high_bytes)} of {gib(size.available_bytes)})"
     for count in (2, 4, 8, 16, 32, 64, 128):
         for name in MANY_GPUS:
-            size = _fitting(request, name, count, savings, keep)
-            if size:
-                need = f"up to {gib(size.high_bytes)} of {gib(size.available_bytes)} on each"
-                return f"{count} × {name} with sharding ({need})"
+            for kind in (request.sharding,) if request.sharding in SHARDED else SHARDED:
+                sharded = request.model_copy(update={"sharding": kind})
+                size = _fitting(sharded, name, count, savings, keep)
+                if size:
+                    need = f"up to {gib(size.high_bytes)} of {gib(size.available_bytes)} on each"
+                    return f"{count} × {name} with sharding {kind} ({need})"
     return None
 
 
@@ -286,8 +289,6 @@ def _fitting(
 ) -> StageSize | None:
     """The size on `count` idle GPUs where it fits."""
     update: dict[str, Any] = {"gpu": None, "num_gpus": count}
-    if count > 1 and request.sharding not in ("zero3", "fsdp"):
-        update["sharding"] = "fsdp"
     hardware = hardware_from_name(gpu, count)
     start, _ = valid_groups(request.model_copy(update=update), hardware)
     size = _climb(start, hardware, keep)[-1][1] if savings else size_stage(start, hardware)

@@ -24,7 +24,7 @@ from estimators.gpus import guess_gpu
 from estimators.hardware import Hardware
 from estimators.optimizers import find_optimizer
 from pipelines.sizing_request import GROUP_METHODS, MIN_GENERATIONS, StageRequest
-from pipelines.sizing_stage import Resolved
+from pipelines.sizing_stage import Resolved, size_stage
 
 Apply = Callable[[StageRequest], StageRequest]
 
@@ -152,18 +152,21 @@ def _checkpointing(request: StageRequest, hardware: Hardware) -> Iterator[Step]:
 
 
 def _sharding(request: StageRequest, hardware: Hardware) -> Iterator[Step]:
-    if num_gpus(request, hardware) > 1 and request.sharding not in ("zero3", "fsdp"):
-        yield Step(
-            "sharding",
-            _shard,
-            "some speed: weights are gathered layer by layer over the links between GPUs",
-        )
+    """FSDP where that is enough; DeepSpeed may need less, since TRL gathers a reference copy under FSDP2."""
+    if num_gpus(request, hardware) == 1 or request.sharding in ("zero3", "fsdp"):
+        return
+    sizes = {kind: size_stage(_shard(request, kind), hardware) for kind in ("fsdp", "zero3")}
+    least = min(sizes, key=lambda kind: sizes[kind].high_bytes)
+    yield Step(
+        "sharding",
+        partial(_shard, kind="fsdp" if sizes["fsdp"].verdict == "fits" else least),
+        "some speed: weights are gathered layer by layer over the links between GPUs",
+    )
 
 
-def _shard(request: StageRequest) -> StageRequest:
-    """FSDP, or ZeRO 3 where FSDP would bring back the reference."""
-    kind = "zero3" if request.reference == "precomputed" else "fsdp"
-    return request.model_copy(update={"sharding": kind})
+def _shard(request: StageRequest, kind: str) -> StageRequest:
+    """Sharded, by ZeRO 3 where FSDP would bring back the reference."""
+    return request.model_copy(update={"sharding": "zero3" if request.reference == "precomputed" else kind})
 
 
 def _own_rollouts(request: StageRequest, hardware: Hardware) -> Iterator[Step]:

@@ -139,6 +139,9 @@ class StageRequest(Record):
     """QLoRA: whether PEFT's `prepare_model_for_kbit_training` made everything that is not in 4 bits fp32."""
     double_quantisation: bool = True
     """QLoRA: `bnb_4bit_use_double_quant`."""
+    experts_4bit: bool | None = None
+    """QLoRA of a mixture of experts: whether the experts are in 4 bits too. None: as the loss says, since
+    before transformers 5 they were and now they are not."""
     gpu: str | None = None
     steps: int | None = Field(default=None, ge=1)
     gradient_accumulation: int = Field(default=1, ge=1)

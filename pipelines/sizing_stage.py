@@ -17,6 +17,7 @@ from estimators.memory import Memory, Slack, estimate, trainable_params
 from estimators.models import find_shape
 from estimators.record import Record
 from estimators.shapes import ModelShape
+from estimators.sharding import REDUCE_BUCKET, ddp_bucket_bytes
 from estimators.throughput import Schedule, Seconds, Speed, cpu_speed, gpu_speed, stage_seconds
 from estimators.units import GIB, MIB, gib
 from estimators.workload import Dtype, Setup, Workload
@@ -209,6 +210,14 @@ class Resolved:
                 "called" if prepared else "not called",
                 "TRL 1.16 does not call it and casts adapters to bf16; older stacks did",
             )
+        experts_4bit = request.tuning == "qlora" and bool(request.experts_4bit)
+        if request.tuning == "qlora" and request.experts_4bit is None and self.shape.groups["experts"]:
+            experts_4bit = loss.startswith("full-logits")
+            self.assume(
+                "experts",
+                "in 4 bits" if experts_4bit else "not in 4 bits",
+                "transformers 5 fuses experts, and bitsandbytes packs nn.Linear only; older ones are packed",
+            )
         attention = request.attention if request.attention != "auto" else "sdpa"
         if attention == "sdpa" and not self.shape.sdpa:
             attention = "eager"
@@ -224,6 +233,7 @@ class Resolved:
             adapter_dtype="bf16" if request.tuning == "qlora" and not prepared else "fp32",
             kbit_prepared=prepared,
             double_quantisation=request.double_quantisation,
+            experts_4bit=experts_4bit,
             autocast="none" if precision in ("fp32", "none") else precision,
             micro_batch=request.micro_batch,
             prompt_length=prompt,
@@ -287,6 +297,27 @@ class Resolved:
     def devices(self) -> list[Device]:
         """The GPUs that are used: those with the most free memory."""
         return sorted(self.hardware.devices, key=lambda device: -device.free_bytes)[: self.num_gpus]
+
+    def assume_sharding(self) -> None:
+        """What is taken for granted about several GPUs."""
+        setup = self.setup
+        if setup.num_gpus == 1 or not self.workload.trains:
+            return
+        if setup.sharding == "none":
+            buckets = ddp_bucket_bytes(self.shape, setup)
+            source = "DistributedDataParallel's second copy of the gradients; in the high estimate only"
+            self.assume("gradient buckets", f"{buckets / GIB:.2f} GiB", source)
+        elif setup.sharding == "fsdp":
+            source = "accelerate's FSDP2, a unit per layer, freed after forward; run on fake tensors"
+            self.assume("sharding", "FSDP2", source)
+            if setup.gradient_accumulation > 1:
+                self.assume("gradients of earlier micro-batches", "whole", "accelerate's no_sync, FSDP2")
+        else:
+            source = "DeepSpeed's default reduce_bucket_size; from its source (0.19.8), not measured"
+            self.assume("reduce bucket", f"{REDUCE_BUCKET:,} elements", source)
+        if setup.tuning == "qlora" and setup.sharding in ("zero3", "fsdp"):
+            source = "without bnb_4bit_quant_storage=bfloat16, 4-bit weights stay whole on every GPU"
+            self.assume("4-bit weights", "sharded", source)
 
     def slack(self) -> Slack:
         if not self.on_gpu:
@@ -387,6 +418,7 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
     shape, workload, setup = resolved.shape, resolved.workload, resolved.setup
     memory = estimate(shape, workload, setup, slack, total)
     problem = resolved.vllm_shortage()
+    resolved.assume_sharding()
     seconds = stage_seconds(shape, workload, resolved.mean_setup(), resolved.schedule, speed)
     if resolved.on_gpu and resolved.num_gpus > len(resolved.hardware.devices):
         resolved.assume(

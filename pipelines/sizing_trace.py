@@ -1,7 +1,7 @@
 """The peak of the real training code, run on fake tensors in a process of its own: `advisor estimate
 --trace`.
 
-What cannot run on fake tensors (bitsandbytes, vLLM, several GPUs) is composed: the closed form of what is
+What cannot run on fake tensors (bitsandbytes, vLLM, DeepSpeed) is composed: the closed form of what is
 asked, plus what the trace of the nearest thing that can be traced differs from its closed form.
 """
 
@@ -26,6 +26,11 @@ from pipelines.sizing_request import StageRequest
 from pipelines.sizing_stage import Resolved, StageSize, size_stage
 
 TIMEOUT_SECONDS = 300
+TRACE_WORKER = "pipelines.training.trace_worker"
+FSDP_WORKER = "pipelines.training.fsdp_worker"
+REPLAY_SPREAD = 0.08
+"""How far above the replay the high end is: 30 published peaks on an A100 were 0.94 to 1.09 of the replay and
+0.5 GiB (`docs/estimates.md`)."""
 
 
 class Trace(Record):
@@ -34,6 +39,9 @@ class Trace(Record):
     allocated_bytes: int
     closed_form_bytes: int
     """What the closed form says of the same step."""
+    reserved_bytes: int | None = None
+    """What CUDA's caching allocator would hold of it, replayed (`pipelines.training.allocator`); None where
+    it was not: on a CPU and under sharding."""
     phases: dict[str, int]
     composed: tuple[str, ...]
     """What could not be traced and comes from the closed form."""
@@ -50,10 +58,10 @@ def traceable(workload: Workload, setup: Setup) -> tuple[Workload, Setup, tuple[
     if setup.optimizer not in ("adamw_torch", "adamw_torch_fused", "adamw_torch_foreach"):
         left_out.append(f"optimizer {setup.optimizer}: traced with fused AdamW")
         update["optimizer"] = "adamw_torch_fused"
-    if setup.sharding != "none" or setup.num_gpus > 1:
+    if (setup.sharding != "none" or setup.num_gpus > 1) and not runs_sharded(workload, setup):
         left_out.append("sharding: traced on one GPU")
         update |= {"sharding": "none", "num_gpus": 1}
-    if setup.loss not in ("fused", "full-logits"):
+    if setup.loss not in ("fused", "full-logits", "full-logits-kept"):
         left_out.append(f"loss {setup.loss}: traced with the fused loss")
         update["loss"] = "fused"
     if workload.rollouts != "none":
@@ -64,6 +72,13 @@ def traceable(workload: Workload, setup: Setup) -> tuple[Workload, Setup, tuple[
         setup.model_copy(update=update),
         tuple(left_out),
     )
+
+
+def runs_sharded(workload: Workload, setup: Setup) -> bool:
+    """Whether FSDP2 itself can be run: it scores whole sequences, as supervised tuning does."""
+    scores_all = workload.scores_prompt or not setup.prompt_length
+    usual = workload.rollouts == "none" and setup.tuning != "qlora" and setup.loss in ("fused", "full-logits")
+    return setup.sharding == "fsdp" and setup.num_gpus > 1 and scores_all and usual
 
 
 def worker_request(
@@ -96,7 +111,7 @@ def worker_request(
     }
 
 
-def run_worker(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def run_worker(requests: list[dict[str, Any]], module: str = TRACE_WORKER) -> list[dict[str, Any]]:
     """The worker's answers; BadInput where it cannot run at all."""
     environment = {
         **os.environ,
@@ -106,7 +121,7 @@ def run_worker(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     }
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pipelines.training.trace_worker"],
+            [sys.executable, "-m", module],
             input=json.dumps(requests),
             capture_output=True,
             text=True,
@@ -131,13 +146,15 @@ def trace_stage(request: StageRequest, hardware: Hardware) -> tuple[StageSize, T
     workload, setup, left_out = traceable(resolved.workload, resolved.setup)
     config, _ = find_config(request.model)
     began = time.monotonic()
-    answer = run_worker([worker_request(config, resolved.shape, workload, setup)])[0]
+    asked = {**worker_request(config, resolved.shape, workload, setup), "num_gpus": setup.num_gpus}
+    answer = run_worker([asked], FSDP_WORKER if setup.sharding == "fsdp" else TRACE_WORKER)[0]
     if "error" in answer:
         raise BadInput(f"this step cannot be traced ({answer['error']}); leave --trace out")
     closed = max(phase_bytes(resolved.shape, workload, setup).values())
     trace = Trace(
         allocated_bytes=int(answer["peak_bytes"]),
         closed_form_bytes=closed,
+        reserved_bytes=answer.get("reserved_bytes") if resolved.on_gpu else None,
         phases={name: int(size) for name, size in answer["phases"].items()},
         composed=left_out,
         seconds=round(time.monotonic() - began, 1),
@@ -147,7 +164,7 @@ def trace_stage(request: StageRequest, hardware: Hardware) -> tuple[StageSize, T
 
 def _corrected(size: StageSize, trace: Trace) -> StageSize:
     """`size` with the trace's difference to the closed form as a part of its own, and the range moved
-    along."""
+    along; the allocator's slack is the replayed one, unless rollouts are what peaks."""
     difference = trace.allocated_bytes - trace.closed_form_bytes
     components = dict(size.components)
     if difference >= 0:
@@ -155,8 +172,11 @@ def _corrected(size: StageSize, trace: Trace) -> StageSize:
     else:
         largest = max(components, key=lambda name: components[name])
         components[largest] += difference
-    peak = sum(components.values())
     high = size.high_bytes + difference
+    if trace.reserved_bytes is not None and size.phase != "rollout":
+        components["allocator slack"] = trace.reserved_bytes - trace.allocated_bytes
+        high = round(sum(components.values()) + REPLAY_SPREAD * trace.reserved_bytes)
+    peak = sum(components.values())
     verdict = "fits" if high <= size.available_bytes else "does-not-fit"
     if verdict == "does-not-fit" and peak <= size.available_bytes:
         verdict = "tight"
@@ -170,7 +190,7 @@ def _corrected(size: StageSize, trace: Trace) -> StageSize:
             "low_bytes": min(peak, size.low_bytes + difference),
             "high_bytes": max(peak, high),
             "allocated_bytes": size.allocated_bytes + difference,
-            "reserved_bytes": size.reserved_bytes + difference,
+            "reserved_bytes": peak - components.get("context", 0),
             "headroom_bytes": size.available_bytes - peak,
             "verdict": verdict,
         }

@@ -191,6 +191,8 @@ def _calibrate(request: StageRequest, hardware: Hardware) -> None:
 def _show_trace(traced: Trace) -> None:
     ratio = traced.closed_form_bytes / traced.allocated_bytes
     typer.echo(f"Traced in {traced.seconds:.0f} s: {gib(traced.allocated_bytes)} allocated at the peak")
+    if traced.reserved_bytes is not None:
+        typer.echo(f"  CUDA's allocator, replayed, holds {gib(traced.reserved_bytes)} of it and around it")
     typer.echo(f"  closed form of the same step: {gib(traced.closed_form_bytes)} ({ratio:.3f} of it)")
     for part in traced.composed:
         typer.echo(f"  not traced: {part}")

@@ -31,14 +31,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from pipelines.training.allocator import CachingAllocator
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Tracker(TorchDispatchMode):
     """Counts the bytes of all live storages, and their peak in every phase."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int | None = None) -> None:
         super().__init__()
+        self.allocator = CachingAllocator(capacity)
         self.live = 0
         self.seen: set[int] = set()
         self.phase = "build"
@@ -51,8 +54,11 @@ class Tracker(TorchDispatchMode):
         key = storage._cdata
         if key in self.seen:
             return
+        if storage.nbytes() == 0:
+            return
         size = -(-storage.nbytes() // 512) * 512
         self.seen.add(key)
+        self.allocator.allocate(key, size)
         self.live += size
         weakref.finalize(storage, self._drop, key, size)
         if self.live > self.peaks.get(self.phase, 0):
@@ -61,6 +67,7 @@ class Tracker(TorchDispatchMode):
 
     def _drop(self, key: int, size: int) -> None:
         self.seen.discard(key)
+        self.allocator.free(key)
         self.live -= size
 
     @contextlib.contextmanager
@@ -128,6 +135,7 @@ class Linear4Bit(torch.nn.Linear):
         self.in_features, self.out_features = inner.in_features, inner.out_features
         count = inner.in_features * inner.out_features
         scales = count // 64 + 4 * count // (64 * 256) if double else 4 * count // 64
+        self.loaded_dtype = inner.weight.dtype
         self.weight = torch.nn.Parameter(
             torch.empty((count // 2, 1), dtype=torch.uint8, device="meta"), False
         )
@@ -151,6 +159,7 @@ def quantise(model: Any, prepared: bool, double: bool) -> None:
     for parameter in model.parameters():
         parameter.requires_grad_(False)
         if prepared and parameter.dtype.is_floating_point:
+            parameter.loaded_dtype = parameter.dtype
             parameter.data = parameter.data.float()
 
 
@@ -192,18 +201,39 @@ def build(request: dict[str, Any]) -> torch.nn.Module:
 
 
 def materialise(model: torch.nn.Module) -> None:
-    """Replaces every meta parameter and buffer by a fake CPU one; tied ones stay tied."""
+    """Replaces every meta parameter and buffer by a fake CPU one; tied ones stay tied.
+
+    Weights come as they are loaded: a matrix for 4 bits is there in its wide form until it is packed, and
+    what PEFT's preparation makes fp32 is cast after that. It matters to what the allocator keeps.
+    """
     made: dict[int, torch.Tensor] = {}
+    owners: list[tuple[torch.nn.Module, str, torch.nn.Parameter]] = []
     for module in model.modules():
         for name, parameter in list(module._parameters.items()):
             if parameter is not None:
-                if id(parameter) not in made:
-                    empty = torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")
-                    made[id(parameter)] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
-                module._parameters[name] = made[id(parameter)]
+                owners.append((module, name, parameter))
         for name, buffer in list(module._buffers.items()):
             if buffer is not None and buffer.device.type == "meta":
                 module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
+    for module, name, parameter in owners:
+        if id(parameter) in made:
+            continue
+        wide = None
+        if isinstance(module, Linear4Bit) and name == "weight":
+            shape = (module.out_features, module.in_features)
+            wide = torch.empty(shape, dtype=module.loaded_dtype, device="cpu")
+        dtype = getattr(parameter, "loaded_dtype", parameter.dtype)
+        made[id(parameter)] = torch.empty(parameter.shape, dtype=dtype, device="cpu")
+        del wide
+    for _, _, parameter in owners:
+        if made[id(parameter)].dtype != parameter.dtype:
+            made[id(parameter)] = made[id(parameter)].to(parameter.dtype)
+    kept = {
+        key: torch.nn.Parameter(made[key], requires_grad=parameter.requires_grad)
+        for key, parameter in {id(parameter): parameter for _, _, parameter in owners}.items()
+    }
+    for module, name, parameter in owners:
+        module._parameters[name] = kept[id(parameter)]
 
 
 def silence_kernels() -> None:
@@ -245,10 +275,16 @@ def scored_log_probs(model: Any, ids: torch.Tensor, scored: int) -> torch.Tensor
     return log_probs.view(ids.shape[0], -1)
 
 
-def loss_of(model: Any, reference: Any, ids: torch.Tensor, request: dict[str, Any]) -> torch.Tensor:
-    """The loss of one micro-batch, after the forward pass of the reference where there is one."""
-    if request["loss"] == "full-logits":
-        return model(input_ids=ids, labels=ids, use_cache=False).loss
+def loss_of(
+    model: Any, reference: Any, ids: torch.Tensor, request: dict[str, Any]
+) -> tuple[torch.Tensor, Any]:
+    """The loss of one micro-batch, after the forward pass of the reference where there is one.
+
+    Returns also what a loop that keeps the model's outputs through backward holds.
+    """
+    if request["loss"].startswith("full-logits"):
+        outputs = model(input_ids=ids, labels=ids, use_cache=False)
+        return outputs.loss, outputs if request["loss"] == "full-logits-kept" else None
     log_probs = scored_log_probs(model, ids, request["scored_length"])
     compared = request["reference"]
     if compared in ("adapter-off", "copy") and request["sequences_per_example"] == 2:
@@ -258,7 +294,7 @@ def loss_of(model: Any, reference: Any, ids: torch.Tensor, request: dict[str, An
             else:
                 with model.disable_adapter():
                     scored_log_probs(model, ids, request["scored_length"])
-    return -log_probs.float().mean()
+    return -log_probs.float().mean(), None
 
 
 def optimizer_of(model: torch.nn.Module, request: dict[str, Any]) -> torch.optim.Optimizer:
@@ -294,10 +330,10 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
                 tracker.peaks.clear()
             for _ in range(2 if request["gradient_accumulation"] > 1 else 1):
                 with tracker.during("forward"), autocast:
-                    loss = loss_of(model, reference, ids, request)
+                    loss, outputs = loss_of(model, reference, ids, request)
                 with tracker.during("backward"):
                     loss.backward()
-                del loss
+                del loss, outputs
             with tracker.during("optimizer step"):
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -306,6 +342,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "phases": peaks,
         "peak_bytes": max(peaks.values()),
+        "reserved_bytes": tracker.allocator.most_reserved,
         "weights_bytes": static,
         "resident_bytes": resident,
         "operations": {phase: tracker.peak_ops.get(phase, "") for phase in peaks},

@@ -85,6 +85,10 @@ def test_more_gpus_never_need_more_memory_each(values: dict[str, Any]) -> None:
 @law
 @given(requests)
 def test_lora_never_needs_more_than_full(values: dict[str, Any]) -> None:
+    """Named exception: PEFT's sums of whole expert matrices are kept whole on every GPU, and can outgrow a
+    sharded full tuning (FSDP2 itself shows it: test_sizing_sharded.py)."""
+    adapts_experts = values["model"] == "Qwen3-30B-A3B" and values["lora_targets"] == "all-linear"
+    assume(not adapts_experts or values["sharding"] == "none" or values["gradient_checkpointing"])
     lora = size(**{**values, "tuning": "lora"})
     assert lora.peak_bytes <= size(**{**values, "tuning": "full"}).peak_bytes
 
