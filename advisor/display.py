@@ -104,6 +104,11 @@ def show_plan(plan: Plan) -> str:
     if changed:
         lines += ["", "To make it fit"]
         lines += [wrap(text, "    ", first="  - ") for text in changed]
+    for stage in plan.stages:
+        if stage.shortfall:
+            lines += ["", f"{stage.folder} does not fit"]
+            lines += [wrap(stage.shortfall[0], "  ")]
+            lines += [f"  {change}" for change in stage.shortfall[1:]]
     if plan.notes:
         lines += ["", "Note"]
         lines += [wrap(note, "    ", first="  ! ") for note in plan.notes]

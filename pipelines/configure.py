@@ -6,15 +6,26 @@ import math
 from pathlib import Path
 from typing import Any
 
-from estimators.errors import DoesNotFit
+from estimators.errors import BadInput, DoesNotFit
 from estimators.hardware import Hardware
+from estimators.optimizers import find_optimizer
 from estimators.record import Record
-from estimators.units import GIB
+from estimators.units import GIB, gib
 from pipelines import stages
 from pipelines.methods import Method, Setting
 from pipelines.plan import STAGE_FIELDS, Plan, PlannedStage, PlanRequest
 from pipelines.prepare import PreparedData, PreparedFile
-from pipelines.sizing import FitResult, StageRequest, StageSize, calibrated_speed, fit_stage, size_stage
+from pipelines.sizing import (
+    Change,
+    FitResult,
+    StageRequest,
+    StageSize,
+    calibrated_speed,
+    fit_stage,
+    shortfall,
+    size_stage,
+)
+from pipelines.sizing_ladder import tuning_costs
 from pipelines.sizing_request import SIGNAL_SHARE
 from pipelines.stages import (
     PROBE,
@@ -35,6 +46,25 @@ MIN_STEPS = 10
 MAX_TOKENS = {"math": 1024, "code": 1024}
 DEFAULT_TOKENS = 512
 LONG_COT_TOKENS = 4096
+
+SIZED = {
+    "tuning": "tuning",
+    "dtype": "weights_dtype",
+    "optim": "optimizer",
+    "per_device_train_batch_size": "micro_batch",
+    "gradient_accumulation_steps": "gradient_accumulation",
+    "steps_per_generation": "steps_per_generation",
+    "num_generations": "num_generations",
+    "max_length": "max_length",
+    "max_completion_length": "max_completion_length",
+    "gradient_checkpointing": "gradient_checkpointing",
+    "precompute_ref_log_probs": "reference",
+    "use_vllm": "rollouts",
+    "vllm_gpu_memory_utilization": "vllm_memory_utilization",
+    "vllm_enable_sleep_mode": "vllm_enable_sleep_mode",
+}
+"""Settings of a stage that its size follows: what the user set of them stays as it is."""
+DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 def one_device(hardware: Hardware) -> tuple[Hardware, str | None]:
@@ -89,8 +119,8 @@ def size_and_configure(
         config = StageConfig(
             method=PROBE,
             base_model=base_model,
-            tuning="full",
-            dtype=_dtype(fitted[0][1].request.tuning, hardware),
+            tuning="qlora" if all(r.request.tuning == "qlora" for _, r in fitted) else "full",
+            dtype=_dtype(fitted[0][1].request, hardware),
             data=StageData(prompts=data.eval_prompts),
             reward=reward,
             evaluation=evaluation,
@@ -101,6 +131,12 @@ def size_and_configure(
             {"method": "pass@k of the base model on held-out prompts, before any training"},
         )
         size = _size(_probe_request([r.request for _, r in fitted], evaluation, hardware), hardware)
+        if size.verdict == "does-not-fit" and not force:
+            raise DoesNotFit(
+                f"on {size.device}, sampling held-out prompts from {request.model} one at a time needs "
+                f"{gib(size.peak_bytes)}; {gib(size.available_bytes)} is free; leave `eval` and `reward` "
+                "out, or take a smaller model"
+            )
         planned.append(
             PlannedStage(folder="00-probe", method=PROBE, tuning="none", steps=0, **_numbers(size))
         )
@@ -119,7 +155,7 @@ def size_and_configure(
             hardware,
         )
         configs[folder] = (config, why)
-        planned.append(_planned(folder, draft.method.name, result))
+        planned.append(_planned(folder, draft, result, hardware, _kept(request, draft)))
         previous = f"{folder}/{stages.MODEL}"
     titles = " → ".join(m.title for m in methods)
     plan = Plan(
@@ -179,12 +215,14 @@ def _fit_evaluation(
 
 def _probe_request(requests: list[StageRequest], evaluation: Evaluation, hardware: Hardware) -> StageRequest:
     """Sampling alone, with weights as wide as the widest of the stages that are evaluated."""
-    full = any(request.tuning == "full" for request in requests)
+    widest = min((request.tuning for request in requests), key=("full", "lora", "qlora").index)
+    wide = any(_dtype(request, hardware) == "float32" for request in requests)
     return requests[0].model_copy(
         update={
             "method": PROBE,
-            "tuning": "full" if full else "lora",
-            "weights_dtype": "fp32" if full or hardware.kind == "cpu" else "bf16",
+            "tuning": widest,
+            "weights_dtype": "fp32" if wide else "bf16",
+            "rollouts": "hf",
             "steps": None,
             "steps_per_generation": None,
             "gradient_accumulation": 1,
@@ -247,6 +285,8 @@ def _draft(
             tuning=tuning,
             lora_rank=value("lora_r", 16),
             lora_targets=value("lora_targets", "all-linear"),
+            weights_dtype=DTYPES.get(value("dtype", ""), "auto"),
+            optimizer=_optimizer(value("optim", None)),
             max_length=None if method.is_rl else max_length,
             max_prompt_length=file.max_prompt_tokens if method.is_rl else None,
             max_completion_length=completion,
@@ -255,7 +295,11 @@ def _draft(
             num_generations=group,
             gradient_checkpointing=value("gradient_checkpointing", False),
             num_gpus=1 if on_gpu else None,
-            rollouts="vllm-colocate" if value("use_vllm", False) else "auto",
+            steps_per_generation=value("steps_per_generation", None),
+            reference="precomputed" if value("precompute_ref_log_probs", False) else "auto",
+            rollouts=_rollouts(value("use_vllm", False), value("vllm_mode", "colocate")),
+            vllm_memory_utilization=value("vllm_gpu_memory_utilization", 0.3),
+            vllm_enable_sleep_mode=value("vllm_enable_sleep_mode", False),
             steps=steps,
             beta=value("beta", method.settings["beta"].value if "beta" in method.settings else None),
             eval_completions=evaluation.prompts * evaluation.samples if evaluation else 0,
@@ -298,13 +342,14 @@ def _fit_all(
     request: PlanRequest, drafts: list[_Stage], data: PreparedData, hardware: Hardware, force: bool
 ) -> list[tuple[_Stage, FitResult]]:
     """Every stage made to fit. All stages tune alike: one that needs an adapter makes all use one."""
+    asked = [draft.request.tuning for draft in drafts]
     for _ in range(3):
         results = []
         for draft in drafts:
-            keep = tuple(n for n in ("tuning",) if request.tuning != "auto" or n in draft.user)
+            keep = _kept(request, draft)
             try:
-                fitted = fit_stage(_small_rollouts(draft.request, hardware), hardware, keep=keep)
-                padded = _with_padding(_large_rollouts(fitted.request, hardware), draft.method, data)
+                fitted = fit_stage(draft.request, hardware, keep=keep)
+                padded = _with_padding(fitted.request, draft.method, data)
                 size = _size(padded, hardware)
                 results.append(fitted.model_copy(update={"request": padded, "size": size}))
             except DoesNotFit:
@@ -320,40 +365,47 @@ def _fit_all(
             draft.model_copy(update={"request": draft.request.model_copy(update={"tuning": common})})
             for draft in drafts
         ]
-    return list(zip(drafts, results, strict=True))
+    told = [_alike(was, result) for was, result in zip(asked, results, strict=True)]
+    return list(zip(drafts, told, strict=True))
 
 
-def _rollout_steps(request: StageRequest) -> list[int]:
-    """Values of `steps_per_generation` that sample whole groups, ascending.
-
-    TRL samples `per_device_train_batch_size` x `steps_per_generation` completions at once. Fewer than a
-    whole optimizer step's take less memory and are as much on-policy: no update lies between them.
-    """
-    accumulation = request.gradient_accumulation
-    return [
-        steps
-        for steps in range(1, accumulation + 1)
-        if accumulation % steps == 0 and request.micro_batch * steps % request.num_generations == 0
-    ]
-
-
-def _small_rollouts(request: StageRequest, hardware: Hardware) -> StageRequest:
-    """The request with the fewest completions sampled at once, where rollouts take a GPU's memory."""
-    steps = _rollout_steps(request)
-    if hardware.kind != "gpu" or request.max_completion_length is None or len(steps) < 2:
-        return request
-    return request.model_copy(update={"steps_per_generation": steps[0]})
+def _alike(asked: str, result: FitResult) -> FitResult:
+    """The result with its tuning among the changes, where it is another stage's that made it so."""
+    now = result.request.tuning
+    own = next((change for change in result.changes if change.what == "tuning"), None)
+    if now == asked or (own and own.from_value == asked):
+        return result
+    change = Change(
+        what="tuning",
+        from_value=asked,
+        to_value=now,
+        saves_bytes=0,
+        gives_up=f"{tuning_costs(asked, now)}; all stages tune alike",
+    )
+    others = tuple(change for change in result.changes if change is not own)
+    return result.model_copy(update={"changes": (*others, change)})
 
 
-def _large_rollouts(request: StageRequest, hardware: Hardware) -> StageRequest:
-    """A request that fits, with as many completions sampled at once as fit too: that takes less time."""
-    if request.steps_per_generation is None:
-        return request
-    for steps in reversed(_rollout_steps(request)):
-        larger = request.model_copy(update={"steps_per_generation": steps})
-        if _size(larger, hardware).verdict == "fits":
-            return larger
-    return request
+def _kept(request: PlanRequest, draft: _Stage) -> tuple[str, ...]:
+    """Keys of the stage's request that the user set."""
+    kept = [key for name, key in SIZED.items() if name in draft.user]
+    if request.tuning != "auto":
+        kept.append("tuning")
+    return tuple(dict.fromkeys(kept))
+
+
+def _optimizer(name: str | None) -> str:
+    """The optimizer to size; one that is not in the estimators' table is taken as AdamW."""
+    try:
+        find_optimizer(name or "")
+    except BadInput:
+        return "adamw_torch_fused"
+    return name or "adamw_torch_fused"
+
+
+def _rollouts(use_vllm: bool, mode: str) -> Any:
+    """What samples, in the words of a request."""
+    return f"vllm-{mode}" if use_vllm else "auto"
 
 
 def _within_budget(
@@ -401,22 +453,30 @@ def _hours(size: StageSize) -> float:
     return math.sqrt(size.seconds["low"] * size.seconds["high"]) / 3600
 
 
-def _dtype(tuning: str, hardware: Hardware) -> Any:
-    """Frozen weights in bfloat16 on a GPU; trained ones, and all on a CPU, in float32."""
-    return "bfloat16" if hardware.kind == "gpu" and tuning != "full" else "float32"
+def _dtype(request: StageRequest, hardware: Hardware) -> Any:
+    """Frozen weights in bfloat16 on a GPU; trained ones, and all on a CPU, in float32; or as was sized."""
+    if request.weights_dtype != "auto":
+        return next(name for name, short in DTYPES.items() if short == request.weights_dtype)
+    return "bfloat16" if hardware.kind == "gpu" and request.tuning != "full" else "float32"
 
 
-def _planned(folder: str, method: str, result: FitResult) -> PlannedStage:
+def _planned(
+    folder: str, draft: _Stage, result: FitResult, hardware: Hardware, kept: tuple[str, ...]
+) -> PlannedStage:
     """The plan's line for a stage."""
     size, request = result.size, result.request
+    short = None
+    if size.verdict == "does-not-fit":
+        short = tuple(shortfall(draft.request, hardware, kept))
     return PlannedStage(
         folder=folder,
-        method=method,
+        method=draft.method.name,
         tuning=request.tuning,
         steps=size.steps,
         changes=tuple(
             f"{c.what}: {c.from_value} → {c.to_value} (gives up {c.gives_up})" for c in result.changes
         ),
+        shortfall=short,
         **_numbers(size),
     )
 
@@ -490,6 +550,13 @@ def _configure(
         fitted.gradient_checkpointing else "activations are computed twice, to save memory")  # fmt: skip
     if fitted.optimizer != "adamw_torch_fused":
         put("optim", fitted.optimizer, "8-bit optimizer states, so that it fits")
+    if fitted.reference == "precomputed":
+        put("precompute_ref_log_probs", True, "the reference is not kept in memory, so that it fits")
+    if fitted.rollouts == "vllm-colocate":
+        put("vllm_gpu_memory_utilization", fitted.vllm_memory_utilization, "vLLM's share of the GPU")
+        put("vllm_enable_sleep_mode", fitted.vllm_enable_sleep_mode, "whether vLLM frees it while training")
+        longest = (fitted.max_prompt_length or 0) + (fitted.max_completion_length or 0)
+        put("vllm_max_model_length", longest, "the longest prompt and completion; more would need more cache")
     put(
         "logging_steps",
         max(1, steps // LOG_POINTS_PER_STAGE),
@@ -525,7 +592,7 @@ def _configure(
             dropout=given("lora_dropout", 0.0),
             targets=given("lora_targets", fitted.lora_targets),
         ),
-        dtype=given("dtype", _dtype(fitted.tuning, hardware)),
+        dtype=given("dtype", _dtype(fitted, hardware)),
         data=StageData(train=file.train, eval=file.eval, prompts=data.eval_prompts if reward else None),
         reward=reward,
         overlong=overlong,

@@ -69,6 +69,8 @@ class PlannedStage(Record):
     usd_low: float | None = None
     usd_high: float | None = None
     changes: tuple[str, ...] = ()
+    shortfall: tuple[str, ...] | None = None
+    """Where it does not fit: by how much, and the cheapest changes."""
 
 
 class Plan(Record):

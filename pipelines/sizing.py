@@ -8,6 +8,7 @@ from pipelines.sizing_fit import (
     FitResult,
     fit_stage,
     savings,
+    shortfall,
     smallest_hardware,
     valid_groups,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "calibrated_speed",
     "fit_stage",
     "savings",
+    "shortfall",
     "size_stage",
     "smallest_hardware",
     "trace_stage",

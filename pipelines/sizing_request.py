@@ -24,6 +24,9 @@ WORKLOADS: dict[str, Workload] = {
 }
 """What each method does with sequences. TRL 1.16: GRPO loads no reference at its default beta of 0."""
 
+GROUP_METHODS = ("grpo", "dapo", "rloo")
+"""Methods that sample `num_generations` completions of each prompt and compare them."""
+
 REFERENCE_BETA = {"grpo": 0.0, "dapo": 0.0, "rloo": 0.05, "dpo": 0.1, "kto": 0.1, "sft": 0.0, "probe": 0.0}
 """TRL's default beta: whether a method compares with a reference."""
 
@@ -63,13 +66,36 @@ SPELLINGS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-def whole_groups(request: StageRequest, num_gpus: int) -> int:
-    """The least multiple of gradient accumulation that samples whole groups.
+MIN_GENERATIONS = 2
+"""TRL 1.16 refuses smaller groups (grpo_config.py, rloo_config.py): one completion has no advantage."""
+
+
+def whole_groups(request: StageRequest, num_gpus: int) -> tuple[int, int]:
+    """Micro-batches per generation and per optimizer step: those given, or the least that hold whole groups.
 
     TRL requires per-device batch × processes × steps per generation to be divisible by `num_generations`.
+    Where it is not, accumulation grows to the least that can be; no more is then sampled at once than was
+    asked for, unless one group needs it. A step holds whole generations then.
     """
-    sampled = request.micro_batch * num_gpus * (request.steps_per_generation or request.gradient_accumulation)
-    return request.num_generations // math.gcd(request.num_generations, sampled)
+    generation = request.steps_per_generation or request.gradient_accumulation
+    accumulation = request.gradient_accumulation
+    group = request.num_generations
+    unit = group // math.gcd(group, request.micro_batch * num_gpus)
+    if generation % unit == 0:
+        return generation, accumulation
+    if generation > accumulation:  # several optimizer steps train on one generation
+        return _multiple(generation, unit), accumulation
+    accumulation = _multiple(accumulation, unit)
+    if request.steps_per_generation is None:
+        return accumulation, accumulation
+    parts = accumulation // unit
+    most = max(n for n in range(1, parts + 1) if parts % n == 0 and n * unit <= max(generation, unit))
+    return most * unit, accumulation
+
+
+def _multiple(value: int, unit: int) -> int:
+    """The least multiple of `unit` that is not below `value`."""
+    return -(-value // unit) * unit
 
 
 class StageRequest(Record):
@@ -154,6 +180,17 @@ class StageRequest(Record):
         if value.lower() not in WORKLOADS:
             raise ValueError(str(unknown("method", value, WORKLOADS)))
         return value.lower()
+
+    @field_validator("num_generations")
+    @classmethod
+    def _more_than_one(cls, value: int, info: Any) -> int:
+        method = info.data.get("method")
+        if method in GROUP_METHODS and value < MIN_GENERATIONS:
+            raise ValueError(
+                f"{method} compares the completions of one prompt, so it needs at least {MIN_GENERATIONS}; "
+                "TRL refuses fewer"
+            )
+        return value
 
     @field_validator("optimizer")
     @classmethod

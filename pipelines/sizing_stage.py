@@ -6,8 +6,10 @@ which is all the estimators know.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
+from estimators.engine import engine_bytes
 from estimators.errors import BadInput
 from estimators.gpus import find_gpu, guess_gpu, price_of
 from estimators.hardware import Device, Hardware, hardware_from_name
@@ -17,7 +19,7 @@ from estimators.record import Record
 from estimators.shapes import ModelShape
 from estimators.sharding import REDUCE_BUCKET, ddp_bucket_bytes
 from estimators.throughput import Schedule, Seconds, Speed, cpu_speed, gpu_speed, stage_seconds
-from estimators.units import GIB, MIB
+from estimators.units import GIB, MIB, gib
 from estimators.workload import Dtype, Setup, Workload
 from pipelines.sizing_request import (
     REFERENCE_BETA,
@@ -66,6 +68,23 @@ class StageSize(Record):
     trainable_params: int
     assumptions: tuple[Assumption, ...]
     device: str
+    problem: str | None = None
+    """Why it cannot run even where its bytes would fit: vLLM's share is too small. Makes it
+    `does-not-fit`."""
+
+
+def hardware_for(request: StageRequest, hardware: Hardware) -> Hardware:
+    """The hardware that is planned for: GPUs of the kind that `request.gpu` names, else what is at hand.
+
+    Cards of that kind that are here count with what is free on them; otherwise they are taken as idle.
+    """
+    if request.gpu is None:
+        return hardware
+    wanted = find_gpu(request.gpu)
+    same = tuple(device for device in hardware.devices if guess_gpu(device.name) == wanted)
+    if same:
+        return hardware.model_copy(update={"devices": same})
+    return hardware_from_name(request.gpu, request.num_gpus or 1)
 
 
 class Resolved:
@@ -75,11 +94,7 @@ class Resolved:
         self.request = request
         self.shape: ModelShape = find_shape(request.model)
         self.assumptions: list[Assumption] = []
-        if request.gpu:
-            wanted = find_gpu(request.gpu)
-            same = [device for device in hardware.devices if guess_gpu(device.name) == wanted]
-            if not same:
-                hardware = hardware_from_name(request.gpu, request.num_gpus or 1)
+        hardware = hardware_for(request, hardware)
         self.hardware = hardware
         self.on_gpu = hardware.kind == "gpu"
         self.num_gpus = request.num_gpus or (len(hardware.devices) if self.on_gpu else 1)
@@ -229,17 +244,19 @@ class Resolved:
     def _accumulation(self) -> tuple[int, int]:
         """Micro-batches per generation and per optimizer step, with whole groups where groups are sampled."""
         request = self.request
-        per_generation = request.steps_per_generation or request.gradient_accumulation
         if not self.workload.trains or self.workload.rollouts == "none":
+            per_generation = request.steps_per_generation or request.gradient_accumulation
             return per_generation, request.gradient_accumulation
-        factor = whole_groups(request, self.num_gpus)
-        if factor > 1:
-            self.assume(
-                "gradient_accumulation",
-                request.gradient_accumulation * factor,
-                f"the batch that was given holds no whole number of groups of {request.num_generations}",
-            )
-        return per_generation * factor, request.gradient_accumulation * factor
+        per_generation, accumulation = whole_groups(request, self.num_gpus)
+        given = (request.steps_per_generation, request.gradient_accumulation)
+        for name, was, is_ in (
+            ("steps_per_generation", given[0] or per_generation, per_generation),
+            ("gradient_accumulation", given[1], accumulation),
+        ):
+            if was != is_:
+                held = f"{was} micro-batches of {request.micro_batch} on {self.num_gpus} GPUs"
+                self.assume(name, is_, f"{held} hold no whole groups of {request.num_generations}")
+        return per_generation, accumulation
 
     def _schedule(self) -> Schedule:
         request = self.request
@@ -346,6 +363,34 @@ class Resolved:
         self.assume("speed", f"{speed.flops / 1e12:.3g} TFLOP/s", speed.source)
         return speed
 
+    def vllm_shortage(self) -> str | None:
+        """Why vLLM cannot start in its share of the card, or None."""
+        if self.workload.rollouts != "vllm-colocate":
+            return None
+        self.assume(
+            "vllm_max_model_length",
+            self.setup.length,
+            "prompt and completion; left unset, vLLM asks for room for the model's whole context"
+            + (f" of {self.shape.max_positions:,} tokens" if self.shape.max_positions else ""),
+        )
+        if self.request.tuning == "qlora":
+            self.assume("vLLM's weights", "in 4 bits", "TRL 1.16 starts vLLM with quantization=bitsandbytes")
+        share, (need, least) = self.request.vllm_memory_utilization, self.vllm_need()
+        if share >= least:
+            return None
+        text = (
+            f"vLLM's share of the card, {gib(share * self.available()[1])} at vllm_memory_utilization "
+            f"{share:g}, is less than the {gib(need)} that it must hold to start"
+        )
+        if least > 1:
+            return f"{text}, and so is the whole card: use rollouts hf or vllm-server"
+        return f"{text}; the least vllm_memory_utilization is {least:g}"
+
+    def vllm_need(self) -> tuple[int, float]:
+        """Least bytes that vLLM must hold, and the least share of the card for them, in hundredths."""
+        need = sum(engine_bytes(self.shape, self.setup).values())
+        return round(need), math.ceil(100 * need / self.available()[1]) / 100
+
     def available(self) -> tuple[int, int]:
         """Free and total bytes of the fullest device used."""
         if not self.on_gpu:
@@ -365,6 +410,7 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
     available, total = resolved.available()
     shape, workload, setup = resolved.shape, resolved.workload, resolved.setup
     memory = estimate(shape, workload, setup, slack, total)
+    problem = resolved.vllm_shortage()
     resolved.assume_sharding()
     seconds = stage_seconds(shape, workload, resolved.mean_setup(), resolved.schedule, speed)
     if resolved.on_gpu and resolved.num_gpus > len(resolved.hardware.devices):
@@ -381,7 +427,7 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
         phase=memory.phase,
         phases=memory.phases,
         available_bytes=available,
-        verdict=_verdict(memory, available),
+        verdict="does-not-fit" if problem else _verdict(memory, available),
         headroom_bytes=available - memory.peak,
         seconds={"low": round(seconds.low, 1), "high": round(seconds.high, 1)},
         time_components={name: round(value, 2) for name, value in seconds.components.items()},
@@ -392,6 +438,7 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
         trainable_params=trainable_params(shape, setup) if workload.trains else 0,
         assumptions=tuple(resolved.assumptions),
         device=resolved.devices()[0].name if resolved.on_gpu else f"CPU, {hardware.cpu_cores} cores",
+        problem=problem,
     )
 
 

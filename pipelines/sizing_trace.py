@@ -180,6 +180,8 @@ def _corrected(size: StageSize, trace: Trace) -> StageSize:
     verdict = "fits" if high <= size.available_bytes else "does-not-fit"
     if verdict == "does-not-fit" and peak <= size.available_bytes:
         verdict = "tight"
+    if size.problem:
+        verdict = "does-not-fit"
     return StageSize.model_validate(
         {
             **size.model_dump(),

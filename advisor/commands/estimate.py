@@ -98,9 +98,7 @@ def estimate(
         answer = size.model_dump() | ({"trace": traced.model_dump()} if traced else {})
         typer.echo(json.dumps(answer))
     else:
-        _show(request, size)
-        if size.verdict == "does-not-fit":
-            _show_savings(request, hardware)
+        _show(request, size, _remedies(request, hardware) if size.verdict == "does-not-fit" else [])
         if traced:
             _show_trace(traced)
     raise typer.Exit(1 if size.verdict == "does-not-fit" else 0)
@@ -170,7 +168,8 @@ def _fit(request: StageRequest, hardware: Hardware, as_json: bool) -> int:
     if not result.changes:
         typer.echo("It fits as asked.")
     for change in result.changes:
-        typer.echo(f"{change.what}: {change.from_value} → {change.to_value}, saves {gib(change.saves_bytes)}")
+        saves = f", saves {gib(change.saves_bytes)}" if change.saves_bytes else ""
+        typer.echo(f"{change.what}: {change.from_value} → {change.to_value}{saves}")
         typer.echo(f"    gives up {change.gives_up}")
     _show(result.request, result.size)
     return 0
@@ -187,15 +186,6 @@ def _calibrate(request: StageRequest, hardware: Hardware) -> None:
         f"step beside the model, {found.start_seconds:.0f} s to start",
         err=True,
     )
-
-
-def _show_savings(request: StageRequest, hardware: Hardware) -> None:
-    """The three cheapest changes, and what each would save on its own."""
-    from pipelines.sizing import savings
-
-    typer.echo("Each of these alone would save (--fit combines them):")
-    for change in savings(request, hardware)[:3]:
-        typer.echo(f"  {gib(change.saves_bytes):>9}  {change.what}: {change.from_value} → {change.to_value}")
 
 
 def _show_trace(traced: Trace) -> None:
@@ -215,7 +205,14 @@ SENTENCES = {
 }
 
 
-def _show(request: StageRequest, size: StageSize) -> None:
+def _remedies(request: StageRequest, hardware: Hardware) -> list[str]:
+    """By how much it does not fit, and the three cheapest changes."""
+    from pipelines.sizing import shortfall
+
+    return [*shortfall(request, hardware), "--fit combines changes until it fits."]
+
+
+def _show(request: StageRequest, size: StageSize, remedies: list[str] | None = None) -> None:
     """The answer in lines of at most 80 columns."""
     per_gpu = f" on each of {size.num_gpus} GPUs" if size.num_gpus > 1 else ""
     typer.echo(f"{request.method} of {request.model}, {request.tuning}{per_gpu}: {size.device}")
@@ -227,8 +224,8 @@ def _show(request: StageRequest, size: StageSize) -> None:
     cost = f", {size.usd['low']:.2f} to {size.usd['high']:.2f} USD" if size.usd else ""
     typer.echo(f"Time for {size.steps} steps: {low} to {high}{cost} (estimated)")
     typer.echo(SENTENCES[size.verdict])
-    if size.verdict == "does-not-fit":
-        typer.echo(f"Short by {gib(-size.headroom_bytes)}.")
+    for line in remedies or []:
+        typer.echo(line)
     typer.echo("Assumed:")
     for item in size.assumptions:
         typer.echo(f"  {item.name} = {item.value} ({item.source})")

@@ -25,8 +25,12 @@ def plan(
     from advisor.answers import read_answers
     from advisor.display import show_plan
     from advisor.planning import make_plan, parse_settings
+    from estimators.errors import DoesNotFit
 
-    made = make_plan(read_answers(answers), out, settings=parse_settings(settings), force=force)
+    try:
+        made = make_plan(read_answers(answers), out, settings=parse_settings(settings), force=force)
+    except DoesNotFit as error:
+        raise DoesNotFit(f"{error}\n--force writes the plan anyway.") from None
     if as_json:
         typer.echo(made.model_dump_json(indent=2))
     else:
