@@ -20,8 +20,8 @@ SENTENCES = {
 }
 
 
-def lines(request: StageRequest, size: StageSize) -> list[str]:
-    """The answer: parts and peak, other phases, time and cost, the verdict, what was assumed."""
+def lines(request: StageRequest, size: StageSize, remedies: list[str]) -> list[str]:
+    """The answer: parts and peak, other phases, time and cost, the verdict, what helps, what was assumed."""
     per_gpu = f" on each of {size.num_gpus} GPUs" if size.num_gpus > 1 else ""
     found = wrapped(
         f"{request.method} of {request.model}, {request.tuning}{per_gpu}: {size.device}", "", "  "
@@ -41,6 +41,8 @@ def lines(request: StageRequest, size: StageSize) -> list[str]:
     cost = f", {size.usd['low']:.2f} to {size.usd['high']:.2f} USD" if size.usd else ""
     found.append(f"Time for {size.steps} steps: {low} to {high}{cost} (estimated)")
     found.append(SENTENCES[size.verdict])
+    for line in remedies:
+        found += wrapped(line.strip(), line[: len(line) - len(line.lstrip())])
     return found + _assumed(size)
 
 

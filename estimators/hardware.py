@@ -70,7 +70,7 @@ def read_hardware() -> Hardware:
 def hardware_from_name(gpu: str, count: int, nodes: int = 1) -> Hardware:
     """`count` idle GPUs called `gpu` on each of `nodes` machines; BadInput for a name that is not known.
 
-    Free is what CUDA can give out on an idle card, which is less than the driver's total.
+    Their memory is what CUDA can give out on an idle card, which is less than the driver's total.
     """
     kind = find_gpu(gpu)
     devices = tuple(
@@ -78,7 +78,7 @@ def hardware_from_name(gpu: str, count: int, nodes: int = 1) -> Hardware:
             index=index,
             name=kind.name,
             uuid=f"planned-{index}",
-            total_bytes=kind.memory_bytes,
+            total_bytes=usable_bytes(kind),
             free_bytes=usable_bytes(kind),
         )
         for index in range(max(count, 1) * max(nodes, 1))

@@ -16,6 +16,8 @@ from estimators.adapters import trainable_params as trainable_params  # other mo
 from estimators.head import final_norm_bytes, loss_bytes
 from estimators.optimizers import find_optimizer, state_bytes, step_bytes
 from estimators.shapes import ModelShape
+from estimators.slack import Slack as Slack  # other modules have it from here
+from estimators.slack import cached_bytes
 from estimators.terms import formula, term
 from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Dtype, Setup, Workload
@@ -32,19 +34,8 @@ SAMPLED_BYTES = 8 + 8 + 4 + 4
 TRL 1.16 holds them on the GPU from generation until the last micro-batch (`_buffered_inputs`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slack:
-    """What a device needs on top of allocated tensors."""
-
-    context_bytes: float
-    """CUDA context and kernels; on a CPU the interpreter and its libraries."""
-    workspace_bytes: float
-    """cuBLAS workspaces: one per thread that multiplies, forward and autograd."""
-    likely: float
-    """Share of allocated bytes that the caching allocator reserves on top."""
-    high: float
-    scores: float = 0.0
-    """Share of eager attention's score matrices that stays cached when other sizes are asked for."""
+LEAST_CACHED = 0.03
+"""Share of what is allocated that rounding and splitting lose even when memory is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +104,11 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
     parts = phases[phase]
     claimed = parts.get("vLLM's share", 0.0)
     pooled = allocated[phase] - claimed
-    scores = _score_bytes(shape, workload, setup)
+    cached, more = _cached(shape, workload, setup, slack, parts, pooled, phase)
     sizes = {
         **parts,
         "workspaces": slack.workspace_bytes,
-        "allocator slack": slack.likely * term(pooled) + slack.scores * scores,
+        "allocator slack": _within_card(cached, allocated[phase], slack, total_bytes),
         "context": slack.context_bytes,
     }
     components = {name: round(size) for name, size in sizes.items() if size >= 1}
@@ -125,11 +116,7 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
     formulas = {name: formula(size) for name, size in {**rollout, **sizes}.items() if size >= 1}
     peak = sum(components.values())
     tensors = sum(size for name, size in components.items() if name not in ("allocator slack", "context"))
-    spread = (
-        (slack.high - slack.likely) * pooled
-        + 0.75 * slack.scores * scores
-        + sharding.ddp_bucket_bytes(shape, setup)
-    )
+    spread = more + sharding.ddp_bucket_bytes(shape, setup)
     return Memory(
         components=components,
         phase=phase,
@@ -158,13 +145,41 @@ def phase_bytes(shape: ModelShape, workload: Workload, setup: Setup, total_bytes
     return {name: round(fsum(parts.values())) for name, parts in phases.items()}
 
 
-def _score_bytes(shape: ModelShape, workload: Workload, setup: Setup) -> float:
-    """Eager attention's score matrices of one layer at their most: 12 bytes per head and pair of
-    positions."""
-    if setup.attention != "eager" or not workload.trains:
-        return 0.0
-    heads = max(block.heads for block in shape.blocks)
-    return 12.0 * term(heads) * setup.length**2 * setup.micro_batch * workload.sequences_per_example
+def _within_card(cached: float, allocated: float, slack: Slack, total_bytes: int) -> float:
+    """What stays cached on a card that has no room for all of it: cached blocks are given back first."""
+    needed = allocated + slack.workspace_bytes + slack.context_bytes
+    if not slack.caching or not total_bytes or needed >= total_bytes:
+        return cached
+    return min(cached, max(LEAST_CACHED * term(allocated), total_bytes - term(needed)))
+
+
+def _cached(
+    shape: ModelShape,
+    workload: Workload,
+    setup: Setup,
+    slack: Slack,
+    parts: dict[str, float],
+    pooled: float,
+    phase: str,
+) -> tuple[float, float]:
+    """What the allocator holds beyond the peak's tensors: likely, and what the high end adds to it."""
+    if not slack.caching or phase == "rollout":
+        return slack.likely * term(pooled), (slack.high - slack.likely) * pooled
+    tokens, scored = _tokens(workload, setup)
+    layers = sharding.computed_setup(setup)
+    moving = sum(size for name, size in parts.items() if name.startswith(("activations", "loss")))
+    loss = loss_bytes(shape, layers, scored)
+    stepping = phase == "optimizer step"
+    cached, spread = cached_bytes(shape, layers, tokens, loss, max(0.0, pooled - moving), stepping)
+    return cached, spread * pooled
+
+
+def _tokens(workload: Workload, setup: Setup) -> tuple[float, float]:
+    """Tokens of a micro-batch, and those of them that reach the vocabulary."""
+    sequences = term(setup.micro_batch) * workload.sequences_per_example
+    return sequences * setup.length, sequences * (
+        setup.length if workload.scores_prompt else setup.completion_length
+    )
 
 
 def _phases(
@@ -203,9 +218,7 @@ def _joint_phases(
         base = _resident(shape, workload, setup, total_bytes)
         return {"rollout": {**base, **_rollout(shape, workload, setup)}}
     layers = sharding.computed_setup(setup)
-    sequences = term(setup.micro_batch) * workload.sequences_per_example
-    tokens = sequences * setup.length
-    scored = tokens if workload.scores_prompt else sequences * setup.completion_length
+    tokens, scored = _tokens(workload, setup)
     base = _resident(shape, workload, setup, total_bytes)
     gradients = _gradient_bytes(shape, setup)
     kept = _kept_gradients(shape, setup)

@@ -38,12 +38,12 @@ class Term(float):
         return Term(float.__rsub__(self, other), ("-", other, self))
 
     def __mul__(self, other: float) -> Term:
-        if self == 1:
+        if self == 1.0:
             return other if isinstance(other, Term) else Term(other)
         return Term(float.__mul__(self, other), ("*", self, other)) if other != 1 else self
 
     def __rmul__(self, other: float) -> Term:
-        if self == 1:
+        if self == 1.0:
             return Term(other)
         return Term(float.__rmul__(self, other), ("*", other, self)) if other != 1 else self
 

@@ -20,6 +20,7 @@ from pipelines.sizing_stage import Resolved, StageSize, hardware_for, size_stage
 
 TRIFLE = 0.005
 """Share of the high estimate below which a saving is not worth naming."""
+SHARDED = ("fsdp", "zero3")
 MANY_GPUS = ("H100 80GB", "H200", "B200")
 NOT_OFFERED = ("CDNA", "Pascal")
 """Architectures that nobody is sent to: not studied, or left by current builds of PyTorch."""
@@ -188,10 +189,10 @@ def savings(request: StageRequest, hardware: Hardware, keep: Sequence[str] = ())
     hardware = hardware_for(request, hardware)
     request, _ = valid_groups(request, hardware)
     before = size_stage(request, hardware)
-    found: dict[str, Change] = {}
+    found: dict[tuple[str, str], Change] = {}
     for rung in LADDER:
         step = next(rung(request, hardware), None)
-        if step is None or step.what in found:
+        if step is None:
             continue
         after = step.apply(request)
         if any(getattr(after, key) != getattr(request, key) for key in keep):
@@ -199,7 +200,8 @@ def savings(request: StageRequest, hardware: Hardware, keep: Sequence[str] = ())
         size = size_stage(after, hardware)
         saved = before.high_bytes - size.high_bytes
         if saved > TRIFLE * before.high_bytes or (before.problem and not size.problem):
-            found[step.what] = _change(step, request, after, saved, hardware)
+            change = _change(step, request, after, saved, hardware)
+            found.setdefault((change.what, change.to_value), change)
     return tuple(found.values())
 
 
@@ -274,10 +276,12 @@ def smallest_hardware(request: StageRequest, savings: bool = False, keep: Sequen
             return f"one {gpu.name} (up to {gib(size.high_bytes)} of {gib(size.available_bytes)})"
     for count in (2, 4, 8, 16, 32, 64, 128):
         for name in MANY_GPUS:
-            size = _fitting(request, name, count, savings, keep)
-            if size:
-                need = f"up to {gib(size.high_bytes)} of {gib(size.available_bytes)} on each"
-                return f"{count} × {name} with sharding ({need})"
+            for kind in (request.sharding,) if request.sharding in SHARDED else SHARDED:
+                sharded = request.model_copy(update={"sharding": kind})
+                size = _fitting(sharded, name, count, savings, keep)
+                if size:
+                    need = f"up to {gib(size.high_bytes)} of {gib(size.available_bytes)} on each"
+                    return f"{count} × {name} with sharding {kind} ({need})"
     return None
 
 
@@ -290,14 +294,8 @@ def _fitting(
     request: StageRequest, gpu: str, count: int, savings: bool, keep: Sequence[str]
 ) -> StageSize | None:
     """The size on `count` idle GPUs where it fits."""
+    update: dict[str, Any] = {"gpu": None, "gpu_memory_gib": None, "num_gpus": count}
     hardware = hardware_from_name(gpu, count)
-    free = request.model_copy(update={"gpu": None, "gpu_memory_gib": None, "num_gpus": count})
-    kinds: tuple[str, ...] = (request.sharding,)
-    if count > 1 and request.sharding not in ("zero3", "fsdp"):
-        kinds = ("fsdp", "zero3")
-    for kind in kinds:
-        start, _ = valid_groups(free.model_copy(update={"sharding": kind}), hardware)
-        size = _climb(start, hardware, keep)[-1][1] if savings else size_stage(start, hardware)
-        if size.verdict == "fits":
-            return size
-    return None
+    start, _ = valid_groups(request.model_copy(update=update), hardware)
+    size = _climb(start, hardware, keep)[-1][1] if savings else size_stage(start, hardware)
+    return size if size.verdict == "fits" else None

@@ -152,24 +152,21 @@ def _checkpointing(request: StageRequest, hardware: Hardware) -> Iterator[Step]:
 
 
 def _sharding(request: StageRequest, hardware: Hardware) -> Iterator[Step]:
-    """FSDP, or ZeRO 3 where FSDP would bring back the reference, or needs more and does not fit.
-
-    TRL gathers a reference copy whole under FSDP2, so DeepSpeed may need less.
-    """
+    """FSDP where that is enough; DeepSpeed may need less, since TRL gathers a reference copy under FSDP2."""
     if num_gpus(request, hardware) == 1 or request.sharding in ("zero3", "fsdp"):
         return
-    kinds = [request.model_copy(update={"sharding": kind}) for kind in ("fsdp", "zero3")]
-    sizes = {kind.sharding: size_stage(kind, hardware) for kind in kinds}
+    sizes = {kind: size_stage(_shard(request, kind), hardware) for kind in ("fsdp", "zero3")}
     least = min(sizes, key=lambda kind: sizes[kind].high_bytes)
-    chosen = "fsdp" if sizes["fsdp"].verdict == "fits" else least
-
-    def shard(before: StageRequest) -> StageRequest:
-        kind = "zero3" if before.reference == "precomputed" else chosen
-        return before.model_copy(update={"sharding": kind})
-
     yield Step(
-        "sharding", shard, "some speed: weights are gathered layer by layer over the links between GPUs"
+        "sharding",
+        partial(_shard, kind="fsdp" if sizes["fsdp"].verdict == "fits" else least),
+        "some speed: weights are gathered layer by layer over the links between GPUs",
     )
+
+
+def _shard(request: StageRequest, kind: str) -> StageRequest:
+    """Sharded, by ZeRO 3 where FSDP would bring back the reference."""
+    return request.model_copy(update={"sharding": "zero3" if request.reference == "precomputed" else kind})
 
 
 def _own_rollouts(request: StageRequest, hardware: Hardware) -> Iterator[Step]:

@@ -34,16 +34,6 @@ from pipelines.sizing_request import (
 
 Verdict = Literal["fits", "tight", "does-not-fit"]
 
-SLACK = (0.055, 0.13)
-"""Likely and high share that the caching allocator reserves beyond what is allocated.
-
-T4, LoRA with SDPA: 4 to 9 %; larger cards were seen with 2 to 6 %."""
-PREPARED_SLACK = (0.10, 0.20)
-"""The same after `prepare_model_for_kbit_training`. T4, QLoRA with SDPA: 6 to 23 %."""
-SCORE_SLACK = 0.45
-"""Share of eager attention's score matrices that stays cached beside other buffers. T4, 14 rows: 0 to
-0.77."""
-
 
 class Assumption(Record):
     """A number that nobody measured for this run, or a choice that was not given."""
@@ -454,18 +444,23 @@ class Resolved:
             self.assume(
                 "process", "0.75 GiB", "Python, torch, transformers and TRL loaded; measured on Linux"
             )
-            return Slack(context_bytes=0.75 * term(GIB), workspace_bytes=0, likely=0.05, high=0.3)
+            return Slack(
+                context_bytes=0.75 * term(GIB), workspace_bytes=0, likely=0.05, high=0.3, caching=False
+            )
         gpu = guess_gpu(self.devices()[0].name.partition(" MIG ")[0])
-        likely, high = PREPARED_SLACK if self.setup.kbit_prepared else SLACK
         context = (gpu.context_bytes if gpu else GIB // 2) / MIB * term(MIB)
         architecture = gpu.architecture if gpu else "Hopper"
         workspace = (64 if architecture in ("Hopper", "Blackwell") else 16.25) * term(MIB)
         self.assume("CUDA context", f"{context / GIB:.2f} GiB", "measured for T4, assumed for other GPUs")
-        source = "reserved against allocated on 26 published runs, T4"
-        self.assume("allocator slack", f"{likely:.1%} (up to {high:.0%})", source)
-        return Slack(
-            context_bytes=context, workspace_bytes=workspace, likely=likely, high=high, scores=SCORE_SLACK
-        )
+        source = "fitted to replays of CUDA's caching allocator over traced steps"
+        self.assume("allocator slack", "follows the largest blocks", source)
+        if self.workload.rollouts == "hf":
+            self.assume(
+                "rollouts' cached blocks",
+                "given back when memory is short",
+                "a cache that grows by the token leaves blocks it outgrew; the device may show them as used",
+            )
+        return Slack(context_bytes=context, workspace_bytes=workspace)
 
     def mean_setup(self) -> Setup:
         """The setup with mean lengths, which time follows."""
@@ -558,8 +553,8 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
     available, total = resolved.available()
     shape, workload, setup = resolved.shape, resolved.workload, resolved.setup
     memory = estimate(shape, workload, setup, slack, total)
-    resolved.assume_sharding()
     problem = resolved.vllm_shortage()
+    resolved.assume_sharding()
     seconds = stage_seconds(shape, workload, resolved.mean_setup(), resolved.schedule, speed)
     if resolved.on_gpu and resolved.num_gpus > len(resolved.hardware.devices):
         resolved.assume(

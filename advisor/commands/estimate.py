@@ -113,9 +113,7 @@ def estimate(
         answer = size.model_dump() | ({"trace": traced.model_dump()} if traced else {})
         typer.echo(json.dumps(answer))
     else:
-        _show(request, size)
-        if size.verdict == "does-not-fit":
-            _show_shortfall(request, hardware)
+        _show(request, size, _remedies(request, hardware) if size.verdict == "does-not-fit" else [])
         if traced:
             _show_trace(traced)
     raise typer.Exit(1 if size.verdict == "does-not-fit" else 0)
@@ -225,17 +223,6 @@ def _calibrate(request: StageRequest, hardware: Hardware) -> None:
     )
 
 
-def _show_shortfall(request: StageRequest, hardware: Hardware) -> None:
-    """By how much it does not fit, and the three cheapest changes."""
-    from advisor.estimates import wrapped
-    from pipelines.sizing import shortfall
-
-    for line in shortfall(request, hardware):
-        for part in wrapped(line.strip(), line[: len(line) - len(line.lstrip())]):
-            typer.echo(part)
-    typer.echo("--fit combines changes until it fits.")
-
-
 def _show_trace(traced: Trace) -> None:
     from advisor.estimates import wrapped
 
@@ -249,8 +236,15 @@ def _show_trace(traced: Trace) -> None:
             typer.echo(line)
 
 
-def _show(request: StageRequest, size: StageSize) -> None:
+def _remedies(request: StageRequest, hardware: Hardware) -> list[str]:
+    """By how much it does not fit, and the three cheapest changes."""
+    from pipelines.sizing import shortfall
+
+    return [*shortfall(request, hardware), "--fit combines changes until it fits."]
+
+
+def _show(request: StageRequest, size: StageSize, remedies: list[str] | None = None) -> None:
     from advisor.estimates import lines
 
-    for line in lines(request, size):
+    for line in lines(request, size, remedies or []):
         typer.echo(line)

@@ -200,6 +200,29 @@ def test_fit_says_what_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert "as asked it fits" in capsys.readouterr().err
 
 
+def test_fit_plans_for_a_gpu_that_is_not_here(capsys: pytest.CaptureFixture[str]) -> None:
+    """LoRA of 7B needs 16 GiB and more; in 4 bits it fits 12."""
+    assert run_app([*LORA, "--gpu", "RTX 3060", "--fit"]) == 0
+    assert "tuning: lora → qlora, saves" in capsys.readouterr().out
+
+
+def test_what_does_not_fit_has_its_deficit_and_three_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["estimate", "--model", "Qwen2.5-7B", "--micro-batch", "4", "--gpu", "T4"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("It does not fit.")
+    assert lines[at + 1].startswith("Short by ")
+    assert all(" GiB  " in line and " → " in line for line in lines[at + 2 : at + 5])
+    assert not any(line.strip().startswith("-") for line in lines[at + 2 : at + 5]), "no negative saving"
+
+
+def test_vllm_that_cannot_start_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    colocate = [*LORA, "--method", "grpo", "--rollouts", "vllm-colocate", "--gpu", "A100 40GB"]
+    assert run_app(colocate) == 1
+    assert "the least vllm_memory_utilization is 0.3" in " ".join(capsys.readouterr().out.split())
+    assert run_app([*colocate, "--fit"]) == 0
+    assert "vllm_memory_utilization: 0.3 → 0.3" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "hint"),
     [
@@ -209,6 +232,7 @@ def test_fit_says_what_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
         (["estimate", "--model", "/no/such/folder"], 1, "/no/such/folder"),
         (["estimate", "--from", "/no/such/rows.jsonl"], 1, "no such file"),
         (["estimate", "--model", "Qwen2.5-7B", "--micro-batch", "0"], 1, "micro_batch"),
+        ([*LORA, "--method", "grpo", "--num-generations", "1"], 1, "at least 2"),
         (["estimate", "--model", "Qwen2.5-7B", "--calibrate", "--gpu", "T4"], 1, "leave --gpu out"),
     ],
 )

@@ -88,7 +88,7 @@ def test_full_tuning_is_kept_where_narrower_numbers_do() -> None:
 
 def test_bf16_weights_are_no_way_out_for_small_learning_rates() -> None:
     """RL and DPO train at 1e-6: bf16 rounds such updates away, so LoRA comes first where it may."""
-    big = {"method": "dpo", "max_length": 512}
+    big: dict[str, Any] = {"method": "dpo", "max_length": 512}
     assert "weights_dtype" not in changes(A100, **big)
     assert "weights_dtype" in changes(A100, **big, keep=("tuning",))
 
