@@ -134,7 +134,8 @@ def size_and_configure(
             config,
             {"method": "pass@k of the base model on held-out prompts, before any training"},
         )
-        size = _size(_probe_request([r.request for _, r in fitted], evaluation, hardware), hardware)
+        asked = _probe_request([r.request for _, r in fitted], evaluation, hardware)
+        size = _size(asked, hardware)
         if size.verdict == "does-not-fit" and not force:
             raise DoesNotFit(
                 f"on {size.device}, sampling held-out prompts from {request.model} one at a time needs "
@@ -142,7 +143,14 @@ def size_and_configure(
                 "out, or take a smaller model"
             )
         planned.append(
-            PlannedStage(folder="00-probe", method=PROBE, tuning="none", steps=0, **_numbers(size))
+            PlannedStage(
+                folder="00-probe",
+                method=PROBE,
+                tuning="none",
+                steps=0,
+                estimate=_command(asked, size),
+                **_numbers(size),
+            )
         )
     previous: str | None = None
     for number, (draft, result) in enumerate(fitted, start=first or 1):
@@ -480,10 +488,15 @@ def _planned(
         changes=tuple(
             f"{c.what}: {c.from_value} → {c.to_value} (gives up {c.gives_up})" for c in result.changes
         ),
-        estimate=command(request, None if size.device.startswith("CPU") else size.device),
+        estimate=_command(request, size),
         shortfall=short,
         **_numbers(size),
     )
+
+
+def _command(request: StageRequest, size: StageSize) -> str:
+    """The `advisor estimate` that gives `size` again."""
+    return command(request, None if size.device.startswith("CPU") else size.device)
 
 
 def _numbers(size: StageSize) -> dict[str, Any]:
