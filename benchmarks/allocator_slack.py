@@ -3,10 +3,10 @@
     python benchmarks/allocator_slack.py slack.jsonl --batches 20     trace and replay (about 40 s a batch)
     python benchmarks/allocator_slack.py slack.jsonl                  fit what is there
 
-Random training steps of catalogue models, cut to a few layers so that a trace takes seconds, are traced on fake
-tensors while the allocator is replayed (`pipelines/training/allocator.py`). Slack is then fitted, without
-negative shares, to the parts that `estimators/slack.py` names; its constants are what this prints. No published
-measurement is read.
+Random training steps of catalogue models, cut to a few layers so that a trace takes seconds, are traced on
+fake tensors while the allocator is replayed (`pipelines/training/allocator.py`). Slack is then fitted,
+without negative shares, to the parts that `estimators/slack.py` names; its constants are what this prints.
+No published measurement is read.
 """
 
 from __future__ import annotations
