@@ -21,7 +21,14 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.rows import GIB, Measured, complete_rows, measured_rows, why_left_out  # noqa: E402
+from benchmarks.rows import (  # noqa: E402
+    GIB,
+    Measured,
+    complete_rows,
+    held_out_rows,
+    measured_rows,
+    why_left_out,
+)
 from estimators.adapters import is_target  # noqa: E402
 from estimators.gpus import find_gpu  # noqa: E402
 from estimators.hardware import hardware_from_name  # noqa: E402
@@ -98,6 +105,24 @@ def line(name: str, ratios: Sequence[float]) -> str:
     )
 
 
+def allocated_ratios(rows: Sequence[Measured], sizes: Sequence[StageSize]) -> list[float]:
+    return [s.allocated_bytes / (row.allocated_bytes or 1) for s, row in zip(sizes, rows, strict=True)]
+
+
+def held_out() -> None:
+    """Rows of a source that nothing was fitted to: allocated, and the process as nvidia-smi shows it."""
+    for title, skipped in (("all", ""), ("without GPT-BigCode", "gpt_bigcode")):
+        rows = [r for r in held_out_rows() if not skipped or skipped not in r.request["model"]]
+        sizes = [ours(row) for row in rows]
+        process = [float(row.reserved_bytes or 1) for row in rows]
+        print(f"\nheld out, {title}\n")
+        print("| estimate | rows | MAPE | median ratio | within 10 % | under by > 5 % | worst under |")
+        print("|---|---|---|---|---|---|---|")
+        print(line("allocated", allocated_ratios(rows, sizes)))
+        print(line("likely, process", [s.peak_bytes / p for s, p in zip(sizes, process, strict=True)]))
+        print(line("high, process", [s.high_bytes / p for s, p in zip(sizes, process, strict=True)]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tools", help="Python of an environment with the other tools")
@@ -117,8 +142,8 @@ def main() -> None:
         for name, answers in others(rows, options.tools).items():
             found = [a * GIB / r for a, r in zip(answers, reserved, strict=True) if a is not None]
             print(line(name, found) if found else f"| {name} | 0 | | | | | |")
-    allocated = [s.allocated_bytes / (row.allocated_bytes or 1) for s, row in zip(sizes, rows, strict=True)]
-    print(line("advisor, allocated against allocated", allocated))
+    print(line("advisor, allocated against allocated", allocated_ratios(rows, sizes)))
+    held_out()
     if options.left_out:
         print()
         for row in measured_rows():

@@ -12,6 +12,7 @@ are noted; on a CPU only the process's resident peak, and nothing is written. Th
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import subprocess
 import sys
@@ -102,6 +103,8 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
         elif case["method"] == "dpo":
             pair = {"prompt": words, "chosen": f" {answer}", "rejected": f" {answer}"}
             settings = DPOConfig(output_dir=folder, max_length=case["max_length"], **shared)
+            if case["tuning"] == "full":
+                common["ref_model"] = copy.deepcopy(model)  # from random weights there is no path to load it
             trainer = DPOTrainer(args=settings, train_dataset=Dataset.from_list([pair] * rows), **common)
         else:
             settings = GRPOConfig(

@@ -14,11 +14,16 @@ at that length depend on which texts came.
 10 %.
 
 Sources are held out whole: `source` is what a row is grouped by.
+
+`tests/cases/measured/held_out.jsonl` has rows of another source that pass the same rules: runs of Hugging
+Face's trainer on an A100, with the bytes of `max_memory_allocated` and what nvidia-smi showed of the
+process. Nothing was fitted to them.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +110,25 @@ def request_of(row: dict[str, str]) -> dict[str, Any]:
 def measured_rows() -> list[dict[str, str]]:
     with (CASES / "memory.csv").open(encoding="utf-8") as handle:
         return list(csv.DictReader(handle))
+
+
+def held_out_rows() -> list[Measured]:
+    """Rows of the source that nothing was fitted to; their `reserved_bytes` is what the process held."""
+    lines = (CASES / "held_out.jsonl").read_text(encoding="utf-8").splitlines()
+    found = []
+    for line in lines:
+        row = json.loads(line)
+        found.append(
+            Measured(
+                id=row["id"],
+                source=source_of(row),
+                request=row["request"],
+                allocated_bytes=row["allocated_gib"] * GIB,
+                reserved_bytes=row["process_mib"] * GIB / 1024,
+                row=row,
+            )
+        )
+    return found
 
 
 def complete_rows() -> list[Measured]:

@@ -17,7 +17,7 @@ from estimators.head import final_norm_bytes, loss_bytes
 from estimators.optimizers import find_optimizer, state_bytes, step_bytes
 from estimators.shapes import ModelShape
 from estimators.slack import Slack as Slack  # other modules have it from here
-from estimators.slack import cached_bytes
+from estimators.slack import cached_bytes, shares_of
 from estimators.terms import formula, term
 from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Dtype, Setup, Workload
@@ -32,10 +32,6 @@ SAMPLED_BYTES = 8 + 8 + 4 + 4
 """Per token of the sampled batch: ids and mask as int64, old and reference log-probabilities in fp32.
 
 TRL 1.16 holds them on the GPU from generation until the last micro-batch (`_buffered_inputs`)."""
-
-
-LEAST_CACHED = 0.03
-"""Share of what is allocated that rounding and splitting lose even when memory is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +96,26 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
     """The peak of one training step. `total_bytes` is the card's memory, of which vLLM claims a share."""
     phases = _phases(shape, workload, setup, total_bytes)
     allocated = {name: fsum(parts.values()) for name, parts in phases.items()}
-    phase = max(allocated, key=lambda name: allocated[name])
+    cached = _cached(shape, workload, setup, slack, phases, total_bytes)
+    phase = max(allocated, key=lambda name: allocated[name] + cached[name])
     parts = phases[phase]
-    claimed = parts.get("vLLM's share", 0.0)
-    pooled = allocated[phase] - claimed
-    cached, more = _cached(shape, workload, setup, slack, parts, pooled, phase)
     sizes = {
         **parts,
         "workspaces": slack.workspace_bytes,
-        "allocator slack": _within_card(cached, allocated[phase], slack, total_bytes),
+        "allocator slack": cached[phase],
         "context": slack.context_bytes,
     }
     components = {name: round(size) for name, size in sizes.items() if size >= 1}
     rollout = {} if phase == "rollout" else phases.get("rollout", {})
-    formulas = {name: formula(size) for name, size in {**rollout, **sizes}.items() if size >= 1}
+    formulas = {
+        name: formula(size) for parts_of in (rollout, sizes) for name, size in parts_of.items() if size >= 1
+    }
     peak = sum(components.values())
     tensors = sum(size for name, size in components.items() if name not in ("allocator slack", "context"))
-    spread = more + sharding.ddp_bucket_bytes(shape, setup)
+    share = slack.high - slack.likely
+    if slack.caching and phase != "rollout":
+        share = shares_of(setup).spread
+    spread = share * _pooled(parts) + sharding.ddp_bucket_bytes(shape, setup)
     return Memory(
         components=components,
         phase=phase,
@@ -126,7 +125,7 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
             for name, sizes in phases.items()
         },
         formulas=formulas,
-        allocated=tensors,
+        allocated=round(max(allocated.values()) + slack.workspace_bytes),
         reserved=peak - components.get("context", 0),
         peak=peak,
         low=min(peak, round(tensors + 0.5 * slack.context_bytes - _movable_bytes(parts, setup))),
@@ -145,12 +144,14 @@ def phase_bytes(shape: ModelShape, workload: Workload, setup: Setup, total_bytes
     return {name: round(fsum(parts.values())) for name, parts in phases.items()}
 
 
-def _within_card(cached: float, allocated: float, slack: Slack, total_bytes: int) -> float:
-    """What stays cached on a card that has no room for all of it: cached blocks are given back first."""
-    needed = allocated + slack.workspace_bytes + slack.context_bytes
-    if not slack.caching or not total_bytes or needed >= total_bytes:
-        return cached
-    return min(cached, max(LEAST_CACHED * term(allocated), total_bytes - term(needed)))
+def _pooled(parts: dict[str, float]) -> float:
+    """Bytes of a phase that torch's allocator holds."""
+    return fsum(parts.values()) - parts.get("vLLM's share", 0.0)
+
+
+def resident_bytes(shape: ModelShape, workload: Workload, setup: Setup, total_bytes: int) -> float:
+    """Weights, gradients, optimizer states and all else that a step does not free, without vLLM's share."""
+    return _pooled(_resident(shape, workload, setup, total_bytes)) + _gradient_bytes(shape, setup)
 
 
 def _cached(
@@ -158,20 +159,24 @@ def _cached(
     workload: Workload,
     setup: Setup,
     slack: Slack,
-    parts: dict[str, float],
-    pooled: float,
-    phase: str,
-) -> tuple[float, float]:
-    """What the allocator holds beyond the peak's tensors: likely, and what the high end adds to it."""
-    if not slack.caching or phase == "rollout":
-        return slack.likely * term(pooled), (slack.high - slack.likely) * pooled
-    tokens, scored = _tokens(workload, setup)
+    phases: dict[str, dict[str, float]],
+    total_bytes: int,
+) -> dict[str, float]:
+    """What the allocator likely holds in every phase beyond its tensors."""
+    if not slack.caching or not workload.trains:
+        return {name: slack.likely * term(_pooled(parts)) for name, parts in phases.items()}
     layers = sharding.computed_setup(setup)
-    moving = sum(size for name, size in parts.items() if name.startswith(("activations", "loss")))
+    tokens, scored = _tokens(workload, setup)
     loss = loss_bytes(shape, layers, scored)
-    stepping = phase == "optimizer step"
-    cached, spread = cached_bytes(shape, layers, tokens, loss, max(0.0, pooled - moving), stepping)
-    return cached, spread * pooled
+    resident = resident_bytes(shape, workload, setup, total_bytes)
+    training, stepping = (
+        cached_bytes(shape, layers, tokens, loss, resident, stepping) for stepping in (False, True)
+    )
+    found = dict.fromkeys(phases, training)
+    found["optimizer step"] = stepping
+    if "rollout" in phases:
+        found["rollout"] = slack.likely * term(_pooled(phases["rollout"]))
+    return found
 
 
 def _tokens(workload: Workload, setup: Setup) -> tuple[float, float]:

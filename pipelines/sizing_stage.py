@@ -458,7 +458,7 @@ class Resolved:
             self.assume(
                 "rollouts' cached blocks",
                 "given back when memory is short",
-                "a cache that grows by the token leaves blocks it outgrew; the device may show them as used",
+                "a cache that grows token by token leaves blocks that it outgrew",
             )
         return Slack(context_bytes=context, workspace_bytes=workspace)
 

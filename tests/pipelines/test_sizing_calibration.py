@@ -33,8 +33,9 @@ def request(model: str, **values: Any) -> StageRequest:
 
 
 ANSWER = {
-    "import_seconds": 4.0, "ready_seconds": 1.0, "device": "CPU", "threads": 2,
-    "small": {"tokens": 256, "seconds": 0.030}, "large": {"tokens": 1024, "seconds": 0.060},
+    "import_seconds": 4.0, "ready_seconds": 1.0, "first_token_seconds": 0.5,
+    "small": {"tokens": 256, "length": 32, "seconds": 0.030},
+    "large": {"tokens": 1024, "length": 32, "seconds": 0.060},
     "one": {"sequences": 1, "token_seconds": 0.0030}, "many": {"sequences": 31, "token_seconds": 0.0060},
 }  # fmt: skip
 
@@ -93,3 +94,31 @@ def test_a_real_calibration(model: str) -> None:
     assert 0 <= found.step_seconds < 5
     assert found.flops > 1e8
     assert found.start_seconds > 0.5
+
+
+@pytest.mark.train
+def test_a_real_calibration_predicts_a_real_step(model: str) -> None:
+    """A step of another size than the two that were calibrated, within a factor of two on a busy machine."""
+    import subprocess
+    import sys
+
+    found = calibrate(request(model), CPU)
+    asked = request(model, steps=1)
+    speed = calibrated_speed(asked, CPU)
+    assert speed is not None
+    predicted = size_stage(asked, CPU, speed).time_components
+    config = json.loads((Path(model) / "config.json").read_text())
+    settings = {
+        "config": config, "tuning": "full", "weights_dtype": "fp32", "autocast": "none",
+        "gradient_checkpointing": False, "optimizer": "adamw_torch_fused", "budget": 2.0,
+    }  # fmt: skip
+    code = (
+        "import json, sys; from pipelines.training.calibrate_worker import train_times;"
+        "times, _ = train_times(json.loads(sys.argv[1]), 32, 32); print('seconds', times.gap())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(settings)], capture_output=True, text=True, check=True
+    )
+    spent = float(done.stdout.rsplit("seconds", 1)[1])
+    assert found.step_seconds < spent
+    assert 0.5 < (predicted["training"] + predicted["trainer overhead"]) / spent < 2
