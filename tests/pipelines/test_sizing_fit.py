@@ -74,9 +74,10 @@ def test_full_tuning_becomes_an_adapter_and_says_so() -> None:
 
 
 def test_full_tuning_is_kept_where_narrower_numbers_do() -> None:
-    """SFT of 7B: 16 B per parameter do not fit 80 GB; 8-bit moments (10 B) do with few tokens, else bf16
-    weights (8 B)."""
-    assert changes(A100) == ["optimizer"]
+    """SFT of 7B: 16 B per parameter fit neither 94 GB nor 80; 8-bit moments (10 B) fit the larger, bf16
+    weights (8 B) both."""
+    assert changes(hardware_from_name("H100 NVL 94GB", 1)) == ["optimizer"]
+    assert changes(A100) == ["weights_dtype"]
     large: dict[str, Any] = {"micro_batch": 8, "max_length": 4096}
     assert changes(A100, **large) == ["weights_dtype"]
     assert changes(A100, **large, keep=("weights_dtype",)) == ["tuning"]
