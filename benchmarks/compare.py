@@ -34,6 +34,8 @@ from estimators.gpus import find_gpu  # noqa: E402
 from estimators.hardware import hardware_from_name  # noqa: E402
 from estimators.models import find_config, find_shape  # noqa: E402
 from pipelines.sizing import StageRequest, StageSize, size_stage  # noqa: E402
+from pipelines.sizing_stage import Resolved  # noqa: E402
+from pipelines.sizing_trace import run_worker, traceable, worker_request  # noqa: E402
 
 
 def ours(measured: Measured) -> StageSize:
@@ -51,7 +53,7 @@ def described(measured: Measured) -> dict[str, Any]:
         "target_dims": [
             linear.inputs + linear.outputs
             for block, linear in shape.linears()
-            if is_target(linear, block, measured.request["lora_targets"])
+            if is_target(linear, block, measured.request.get("lora_targets", "all-linear"))
             for _ in range(block.count)
         ],
         "vram_gib": find_gpu(measured.request["gpu"]).memory_bytes / GIB,
@@ -109,7 +111,7 @@ def allocated_ratios(rows: Sequence[Measured], sizes: Sequence[StageSize]) -> li
     return [s.allocated_bytes / (row.allocated_bytes or 1) for s, row in zip(sizes, rows, strict=True)]
 
 
-def held_out() -> None:
+def held_out(python: str | None) -> None:
     """Rows of a source that nothing was fitted to: allocated, and the process as nvidia-smi shows it."""
     for title, skipped in (("all", ""), ("without GPT-BigCode", "gpt_bigcode")):
         rows = [r for r in held_out_rows() if not skipped or skipped not in r.request["model"]]
@@ -121,13 +123,59 @@ def held_out() -> None:
         print(line("allocated", allocated_ratios(rows, sizes)))
         print(line("likely, process", [s.peak_bytes / p for s, p in zip(sizes, process, strict=True)]))
         print(line("high, process", [s.high_bytes / p for s, p in zip(sizes, process, strict=True)]))
+        if python:
+            show_others(rows, process, python)
+
+
+def show_others(rows: Sequence[Measured], measured: Sequence[float], python: str) -> None:
+    """A line for each of the other tools."""
+    for name, answers in others(rows, python).items():
+        found = [a * GIB / m for a, m in zip(answers, measured, strict=True) if a is not None]
+        print(line(name, found) if found else f"| {name} | 0 | | | | | |")
+
+
+def replayed(rows: Sequence[Measured], sizes: Sequence[StageSize]) -> list[float | None]:
+    """Replayed ÷ published for rows that can be traced: what CUDA's allocator would hold, and for held out
+    rows the context too, since they say what the process held."""
+    requests = []
+    for row in rows:
+        request = StageRequest.model_validate(row.request)
+        resolved = Resolved(request, hardware_from_name(request.gpu or "T4", 1))
+        workload, setup, _ = traceable(resolved.workload, resolved.setup)
+        requests.append(worker_request(find_config(request.model)[0], resolved.shape, workload, setup))
+    ratios: list[float | None] = []
+    for row, size, start in zip(rows, sizes, range(len(rows)), strict=True):
+        answer = run_worker(requests[start : start + 1])[0]
+        if "error" in answer:
+            ratios.append(None)
+            continue
+        outside = size.components.get("workspaces", 0)
+        outside += size.components["context"] if "process_mib" in row.row else 0
+        ratios.append((answer["reserved_bytes"] + outside) / float(row.reserved_bytes or 1))
+    return ratios
+
+
+def show_replays() -> None:
+    """Every row's replay; a mixture whose experts were packed has no trace, since none are packed now."""
+    for title, rows in (("shared", complete_rows()), ("held out", held_out_rows())):
+        rows = [row for row in rows if not row.request.get("experts_4bit")]
+        sizes = [ours(row) for row in rows]
+        ratios = replayed(rows, sizes)
+        for row, ratio in zip(rows, ratios, strict=True):
+            words = (row.request["model"], row.request["tuning"], row.request["attention"])
+            print(f"{row.id}: {' '.join(words)} {'not traced' if ratio is None else f'{ratio:.3f}'}")
+        print(f"replayed, {title}: {line('', [ratio for ratio in ratios if ratio])}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tools", help="Python of an environment with the other tools")
     parser.add_argument("--left-out", action="store_true", help="also list why rows were left out")
+    parser.add_argument("--replay", action="store_true", help="trace every row and replay the allocator")
     options = parser.parse_args()
+    if options.replay:
+        show_replays()
+        return
     rows = complete_rows()
     sizes = [ours(row) for row in rows]
     reserved = [float(row.reserved_bytes or 0) for row in rows]
@@ -139,11 +187,9 @@ def main() -> None:
     print(line("advisor, likely", [s.reserved_bytes / r for s, r in zip(sizes, reserved, strict=True)]))
     print(line("advisor, high", [s.high_bytes / r for s, r in zip(sizes, reserved, strict=True)]))
     if options.tools:
-        for name, answers in others(rows, options.tools).items():
-            found = [a * GIB / r for a, r in zip(answers, reserved, strict=True) if a is not None]
-            print(line(name, found) if found else f"| {name} | 0 | | | | | |")
+        show_others(rows, reserved, options.tools)
     print(line("advisor, allocated against allocated", allocated_ratios(rows, sizes)))
-    held_out()
+    held_out(options.tools)
     if options.left_out:
         print()
         for row in measured_rows():

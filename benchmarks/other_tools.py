@@ -48,7 +48,14 @@ def fitcheck(row: Row) -> float:
         grad_checkpoint=request["gradient_checkpointing"],
         flash_attn=request["attention"] != "eager",
     )
-    return float(estimate(model, training, get_gpu(request["gpu"].lower())).total_mib) / 1024
+    return (
+        float(
+            estimate(
+                model, training, get_gpu({"A100 80GB": "a100-80"}.get(request["gpu"], request["gpu"].lower()))
+            ).total_mib
+        )
+        / 1024
+    )
 
 
 def canifinetune(row: Row) -> float:
@@ -65,10 +72,12 @@ def canifinetune(row: Row) -> float:
             base_dtype=request["weights_dtype"],
             quantization="nf4_double_quant" if request.get("double_quantisation", True) else "nf4",
             lora_rank=request.get("lora_rank", 16),
-            lora_target_scope="attention" if request["lora_targets"] == "attention" else "all_linear",
+            lora_target_scope="attention" if request.get("lora_targets") == "attention" else "all_linear",
             optimizer="adamw_torch",
             gradient_checkpointing=request["gradient_checkpointing"],
-            attention_implementation=request["attention"],
+            attention_implementation="flash_attention_2"
+            if request["attention"] == "flash"
+            else request["attention"],
             gpu_vram_gb=row["vram_gib"],
             use_network=False,
             override={
@@ -114,6 +123,8 @@ def tinyforge(row: Row) -> float:
     config = FTConfig.model_construct(
         lora_r=request.get("lora_rank", 16), max_len=request["max_length"], ce_chunk=2048, chunked_ce=False
     )
+    if request["tuning"] == "full":
+        raise ValueError("it knows LoRA only")
     described = {**shape, "linear_dims": row["target_dims"]}
     quant = "4bit" if request["tuning"] == "qlora" else "none"
     checkpointing = request["gradient_checkpointing"]
@@ -148,7 +159,7 @@ def ftuneai(row: Row) -> float:
             seq_length=request["max_length"],
             gradient_checkpointing=request["gradient_checkpointing"],
             lora_rank=request.get("lora_rank", 16),
-            lora_target="attention_all" if request["lora_targets"] == "attention" else "all_linear",
+            lora_target="attention_all" if request.get("lora_targets") == "attention" else "all_linear",
             flash_attention=request["attention"] != "eager",
         )
         return float(estimator.estimate_memory().total_gb)

@@ -26,7 +26,7 @@ from pipelines.sizing import (
     size_stage,
 )
 from pipelines.sizing_ladder import tuning_costs
-from pipelines.sizing_request import SIGNAL_SHARE, command
+from pipelines.sizing_request import command, signal_share
 from pipelines.stages import (
     PROBE,
     DynamicSampling,
@@ -317,7 +317,7 @@ def _draft(
             eval_completions=evaluation.prompts * evaluation.samples if evaluation else 0,
             eval_tokens=evaluation.max_new_tokens if evaluation else 0,
             eval_batch=evaluation.batch_size if evaluation else 1,
-            dynamic_sampling_rate=max(SIGNAL_SHARE, 1 / value("max_rounds", DynamicSampling().max_rounds))
+            dynamic_sampling_rate=signal_share(value("max_rounds", DynamicSampling().max_rounds))
             if method.dynamic_sampling
             else None,
         ),

@@ -32,11 +32,20 @@ GROUP_METHODS = ("grpo", "dapo", "rloo")
 REFERENCE_BETA = {"grpo": 0.0, "dapo": 0.0, "rloo": 0.05, "dpo": 0.1, "kto": 0.1, "sft": 0.0, "probe": 0.0}
 """TRL's default beta: whether a method compares with a reference."""
 
-SIGNAL_SHARE = 1 / 3
-"""Share of sampled groups that carry a signal under dynamic sampling, over a run.
+MAX_ROUNDS = 10
+"""Rounds of dynamic sampling that fill one batch at most, as in DAPO's own recipe (verl,
+`max_num_gen_batches`)."""
 
-DAPO's own recipe (verl, `gen_prompt_bsz = 3 x train_prompt_bsz`) samples three prompts for each that it
-trains on; early in a run the share is higher, and near its end lower."""
+
+def signal_share(max_rounds: int) -> float:
+    """Share of sampled groups that carry a signal under dynamic sampling, over a run that learns its task.
+
+    The share falls from 1 to 0 as groups become all right; a batch takes its inverse in rounds, and
+    `max_rounds` at most: 1 + ln(max_rounds) on average. That is 3.3 for 10 rounds; DAPO's own recipe samples
+    3 prompts for each that it trains on (verl, `gen_prompt_bsz`).
+    """
+    return 1 / (1 + math.log(max_rounds))
+
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "tuning": ("full", "lora", "qlora"),
@@ -148,7 +157,7 @@ class StageRequest(Record):
     eval_batch: int = Field(default=64, ge=1)
     """Completions that an evaluation samples at once."""
     dynamic_sampling_rate: float | None = Field(default=None, gt=0, le=1)
-    """Share of sampled groups that carry a signal; None is SIGNAL_SHARE for DAPO, and 1 for the others."""
+    """Share of sampled groups that carry a signal; None: DAPO's as `signal_share` says, 1 for the others."""
 
     @classmethod
     def other_name(cls, key: str) -> str | None:

@@ -25,10 +25,11 @@ from estimators.throughput import Schedule, Seconds, Speed, cpu_speed, gpu_speed
 from estimators.units import GIB, MIB, gib
 from estimators.workload import Dtype, LoraTargets, Setup, Workload
 from pipelines.sizing_request import (
+    MAX_ROUNDS,
     REFERENCE_BETA,
-    SIGNAL_SHARE,
     WORKLOADS,
     StageRequest,
+    signal_share,
     whole_groups,
 )
 
@@ -398,11 +399,11 @@ class Resolved:
         if useful is not None:
             self.assume("groups with signal", f"{useful:.0%}", "given; other groups are sampled again")
         elif request.method == "dapo":
-            useful = SIGNAL_SHARE
+            useful = signal_share(MAX_ROUNDS)
             self.assume(
                 "groups with signal",
                 f"{useful:.0%}",
-                "DAPO's recipe samples 3 prompts for each it trains on; others are sampled again",
+                "over a run in which it falls from all to none; other groups are sampled again",
             )
         return Schedule(
             steps=steps,

@@ -23,11 +23,13 @@ from estimators.record import Record
 from estimators.shapes import ModelShape
 from estimators.workload import Setup, Workload
 from pipelines.sizing_request import StageRequest
-from pipelines.sizing_stage import Resolved, StageSize, size_stage
+from pipelines.sizing_stage import Assumption, Resolved, StageSize, size_stage
 
 TIMEOUT_SECONDS = 300
 TRACE_WORKER = "pipelines.training.trace_worker"
 FSDP_WORKER = "pipelines.training.fsdp_worker"
+NOT_TRACED = ("allocator slack", "context", "workspaces", "sampled batch", "vLLM's share")
+"""Components that lie outside of what the trace allocates."""
 REPLAY_SPREAD = 0.08
 """How far above the replay the high end is: 30 published peaks on an A100 were 0.94 to 1.09 of the replay and
 0.5 GiB (`docs/estimates.md`)."""
@@ -176,10 +178,16 @@ def _corrected(size: StageSize, trace: Trace) -> StageSize:
         components[largest] += difference
         formulas[largest] += f" - {-difference}"
     high = size.high_bytes + difference
+    assumptions = size.assumptions
     if trace.reserved_bytes is not None and size.phase != "rollout":
-        components["allocator slack"] = trace.reserved_bytes - trace.allocated_bytes
-        formulas["allocator slack"] = f"{trace.reserved_bytes} - {trace.allocated_bytes}"
+        tensors = sum(part for name, part in components.items() if name not in NOT_TRACED)
+        components["allocator slack"] = max(0, trace.reserved_bytes - tensors)
+        formulas["allocator slack"] = f"max(0, {trace.reserved_bytes} - {tensors})"
         high = round(sum(components.values()) + REPLAY_SPREAD * trace.reserved_bytes)
+        replayed = Assumption(
+            name="allocator slack", value="replayed", source="CUDA's caching allocator on this very step"
+        )
+        assumptions = tuple(replayed if one.name == replayed.name else one for one in assumptions)
     peak = sum(components.values())
     verdict = "fits" if high <= size.available_bytes else "does-not-fit"
     if verdict == "does-not-fit" and peak <= size.available_bytes:
@@ -191,6 +199,7 @@ def _corrected(size: StageSize, trace: Trace) -> StageSize:
             **size.model_dump(),
             "components": components,
             "formulas": formulas,
+            "assumptions": assumptions,
             "peak_bytes": peak,
             "low_bytes": min(peak, size.low_bytes + difference),
             "high_bytes": max(peak, high),

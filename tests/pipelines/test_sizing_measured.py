@@ -48,6 +48,24 @@ def test_complete_rows_within_six_percent(rows: ModuleType) -> None:
     assert sum(reserved) / len(reserved) <= 0.06
 
 
+def test_held_out_rows_within_eight_percent(rows: ModuleType) -> None:
+    """An A100's processes, from a source that nothing was fitted to: likely within 8 % on average and within
+    10 % on three rows of four; at "high" never 12 % under, but for GPT-BigCode, whose loss transformers 4.45
+    computed in its own way."""
+    likely = []
+    held_out = rows.held_out_rows()
+    assert len(held_out) == 30
+    for measured in held_out:
+        request = StageRequest.model_validate(measured.request)
+        size = size_stage(request, hardware_from_name("A100 80GB", 1))
+        likely.append(abs(size.peak_bytes / measured.reserved_bytes - 1))
+        if "gpt_bigcode" not in measured.request["model"]:
+            assert size.high_bytes >= 0.88 * measured.reserved_bytes, measured.id
+            assert size.allocated_bytes >= 0.96 * measured.allocated_bytes, measured.id
+    assert sum(likely) / len(likely) <= 0.08
+    assert sum(error <= 0.10 for error in likely) >= 0.75 * len(likely)
+
+
 def test_every_row_counts_or_has_a_reason(rows: ModuleType) -> None:
     measured = rows.measured_rows()
     left_out = [row for row in measured if rows.why_left_out(row)]

@@ -140,13 +140,13 @@ def test_time_follows_the_mean_and_memory_the_longest() -> None:
 
 
 def test_dynamic_sampling_costs_its_extra_rounds() -> None:
-    """Half of the groups without signal: twice GRPO's rollouts; not said: three times, as DAPO's recipe
-    samples."""
+    """Half of the groups without signal: twice GRPO's rollouts; not said: 1 + ln 10 times, about what DAPO's
+    recipe samples."""
     values = {"tuning": "lora", "steps": 100, "micro_batch": 8}
     plain = size(**values, method="grpo").time_components["rollouts"]
     half = size(**values, method="dapo", dynamic_sampling_rate=0.5).time_components["rollouts"]
     assert half / plain == pytest.approx(2, rel=0.01)
-    assert size(**values, method="dapo").time_components["rollouts"] / plain == pytest.approx(3, rel=0.01)
+    assert size(**values, method="dapo").time_components["rollouts"] / plain == pytest.approx(3.3, rel=0.01)
 
 
 def test_a_measured_speed_replaces_the_assumed_one() -> None:
