@@ -165,11 +165,11 @@ def test_a_larger_batch_of_rollouts_is_never_cheaper_where_it_holds_whole_groups
 def test_preference_pairs_need_at_least_supervised_tuning_and_a_reference(values: dict[str, Any]) -> None:
     """DPO full ≥ SFT full + reference weights; a precomputed reference lowers it.
 
-    To a thousandth: SFT also scores the prompt, which makes the allocator's slack a little larger."""
+    To a hundredth: SFT also scores the prompt, which makes the allocator's slack a little larger."""
     values = {**values, "tuning": "full", "sharding": "none", "max_length": 2048, "loss": "fused"}
     pairs, single = size(**{**values, "method": "dpo"}), size(**{**values, "method": "sft"})
     reference = next(part for name, part in pairs.components.items() if "reference weights" in name)
-    assert pairs.peak_bytes >= 0.999 * (single.peak_bytes + reference)
+    assert pairs.peak_bytes >= 0.99 * (single.peak_bytes + reference)
     assert size(**{**values, "method": "dpo", "reference": "precomputed"}).peak_bytes < pairs.peak_bytes
 
 
