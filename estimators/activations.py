@@ -117,8 +117,8 @@ def _attention(block: Block, kind: Dtypes) -> float:
         return kind.attention * (block.q_width + block.k_width + block.v_width + 4 * block.out_width)
     widths = block.q_width + block.k_width + block.v_width + block.out_width
     whole = 0
-    if sum(linear.matches == "qkv" for linear in block.attention) == 1:
-        # the saved values are a view that keeps the whole fused product
+    if sum(linear.matches == "qkv" for linear in block.attention) == 1 and kind.compute == kind.attention:
+        # the saved values are a view that keeps the whole fused product, unless they were cast
         whole = kind.compute * (block.q_width + block.k_width)
     return kind.attention * widths + 4 * block.heads + whole
 

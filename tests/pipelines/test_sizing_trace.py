@@ -70,6 +70,7 @@ WIDER = [
         for name in SETTINGS
     ],
     *[(model, name) for model in OTHERS for name in FEW],
+    ("pythia-410m", "qlora"),
     *[(model, "lora, no checkpointing") for model in ("OLMoE-1B-7B-0924", "Qwen1.5-MoE-A2.7B")],
 ]
 
