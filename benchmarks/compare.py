@@ -35,7 +35,12 @@ from estimators.hardware import hardware_from_name  # noqa: E402
 from estimators.models import find_config, find_shape  # noqa: E402
 from pipelines.sizing import StageRequest, StageSize, size_stage  # noqa: E402
 from pipelines.sizing_stage import Resolved  # noqa: E402
-from pipelines.sizing_trace import run_worker, traceable, worker_request  # noqa: E402
+from pipelines.sizing_trace import (  # noqa: E402
+    allocator_capacity,
+    run_worker,
+    traceable,
+    worker_request,
+)
 
 
 def ours(measured: Measured) -> StageSize:
@@ -142,7 +147,8 @@ def replayed(rows: Sequence[Measured], sizes: Sequence[StageSize]) -> list[float
         request = StageRequest.model_validate(row.request)
         resolved = Resolved(request, hardware_from_name(request.gpu or "T4", 1))
         workload, setup, _ = traceable(resolved.workload, resolved.setup)
-        requests.append(worker_request(find_config(request.model)[0], resolved.shape, workload, setup))
+        config, capacity = find_config(request.model)[0], allocator_capacity(resolved)
+        requests.append(worker_request(config, resolved.shape, workload, setup, capacity))
     ratios: list[float | None] = []
     for row, size, start in zip(rows, sizes, range(len(rows)), strict=True):
         answer = run_worker(requests[start : start + 1])[0]

@@ -84,9 +84,13 @@ def runs_sharded(workload: Workload, setup: Setup) -> bool:
 
 
 def worker_request(
-    config: dict[str, Any], shape: ModelShape, workload: Workload, setup: Setup
+    config: dict[str, Any],
+    shape: ModelShape,
+    workload: Workload,
+    setup: Setup,
+    capacity: int | None = None,
 ) -> dict[str, Any]:
-    """What `pipelines.training.trace_worker` reads."""
+    """What `pipelines.training.trace_worker` reads; `capacity` bounds what the allocator may hold, bytes."""
     modules: str | list[str] = "all-linear"
     if setup.lora_targets != "all-linear":
         modules = target_names(shape, setup.lora_targets)
@@ -110,6 +114,7 @@ def worker_request(
         "micro_batch": setup.micro_batch,
         "length": setup.length,
         "scored_length": setup.length if workload.scores_prompt else setup.completion_length,
+        "capacity": capacity,
     }
 
 
@@ -140,6 +145,14 @@ def run_worker(requests: list[dict[str, Any]], module: str = TRACE_WORKER) -> li
     return answers
 
 
+def allocator_capacity(resolved: Resolved) -> int | None:
+    """Bytes that torch's allocator can get on the GPU that is planned for."""
+    if not resolved.on_gpu:
+        return None
+    slack = resolved.slack()
+    return round(resolved.available()[0] - slack.context_bytes - slack.workspace_bytes)
+
+
 def trace_stage(request: StageRequest, hardware: Hardware) -> tuple[StageSize, Trace]:
     """The stage's size with the traced peak in place of the closed form's, and the trace itself."""
     resolved = Resolved(request, hardware)
@@ -148,7 +161,8 @@ def trace_stage(request: StageRequest, hardware: Hardware) -> tuple[StageSize, T
     workload, setup, left_out = traceable(resolved.workload, resolved.setup)
     config, _ = find_config(request.model)
     began = time.monotonic()
-    asked = {**worker_request(config, resolved.shape, workload, setup), "num_gpus": setup.num_gpus}
+    asked = worker_request(config, resolved.shape, workload, setup, allocator_capacity(resolved))
+    asked["num_gpus"] = setup.num_gpus
     answer = run_worker([asked], FSDP_WORKER if setup.sharding == "fsdp" else TRACE_WORKER)[0]
     if "error" in answer:
         raise BadInput(f"this step cannot be traced ({answer['error']}); leave --trace out")

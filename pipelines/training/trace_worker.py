@@ -311,7 +311,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     if copy:
         reference = build({**request, "tuning": "full", "gradient_checkpointing": False}).eval()
         reference.requires_grad_(False)
-    tracker = Tracker()
+    tracker = Tracker(request.get("capacity"))
     with FakeTensorMode(allow_non_fake_inputs=True), tracker:
         materialise(model)
         if reference is not None:
