@@ -29,7 +29,7 @@ from estimators.hardware import hardware_from_name  # noqa: E402
 from estimators.memory import phase_bytes, resident_bytes  # noqa: E402
 from estimators.models import find_config  # noqa: E402
 from pipelines.sizing import StageRequest  # noqa: E402
-from pipelines.sizing_stage import Resolved  # noqa: E402
+from pipelines.sizing_resolve import Resolved  # noqa: E402
 from pipelines.sizing_trace import run_worker, traceable, worker_request  # noqa: E402
 
 MODELS = (

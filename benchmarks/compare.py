@@ -34,7 +34,7 @@ from estimators.gpus import find_gpu  # noqa: E402
 from estimators.hardware import hardware_from_name  # noqa: E402
 from estimators.models import find_config, find_shape  # noqa: E402
 from pipelines.sizing import StageRequest, StageSize, size_stage  # noqa: E402
-from pipelines.sizing_stage import Resolved  # noqa: E402
+from pipelines.sizing_resolve import Resolved  # noqa: E402
 from pipelines.sizing_trace import (  # noqa: E402
     allocator_capacity,
     run_worker,

@@ -13,7 +13,8 @@ from pipelines.sizing_fit import (
     valid_groups,
 )
 from pipelines.sizing_request import WORKLOADS, StageRequest
-from pipelines.sizing_stage import Assumption, StageSize, Verdict, size_stage
+from pipelines.sizing_resolve import Assumption
+from pipelines.sizing_stage import StageSize, Verdict, size_stage
 from pipelines.sizing_trace import Trace, trace_stage
 
 __all__ = [

@@ -24,7 +24,7 @@ from estimators.models import cache_folder, find_config, find_shape
 from estimators.record import Record, validate, write_atomic
 from estimators.throughput import Speed, train_flops_per_token, width_factor
 from pipelines.sizing_request import StageRequest
-from pipelines.sizing_stage import Resolved
+from pipelines.sizing_resolve import Resolved
 from pipelines.stages import STAGE_THREADS
 
 TIMEOUT_SECONDS = 900

@@ -16,7 +16,8 @@ from estimators.record import Record
 from estimators.units import gib
 from pipelines.sizing_ladder import LADDER, Step, num_gpus
 from pipelines.sizing_request import GROUP_METHODS, StageRequest, whole_groups
-from pipelines.sizing_stage import Resolved, StageSize, hardware_for, size_stage
+from pipelines.sizing_resolve import Resolved, hardware_for
+from pipelines.sizing_stage import StageSize, size_stage
 
 TRIFLE = 0.005
 """Share of the high estimate below which a saving is not worth naming."""

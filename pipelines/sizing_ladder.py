@@ -24,7 +24,8 @@ from estimators.gpus import guess_gpu
 from estimators.hardware import Hardware
 from estimators.optimizers import find_optimizer
 from pipelines.sizing_request import GROUP_METHODS, MIN_GENERATIONS, StageRequest
-from pipelines.sizing_stage import Resolved, size_stage
+from pipelines.sizing_resolve import Resolved
+from pipelines.sizing_stage import size_stage
 
 Apply = Callable[[StageRequest], StageRequest]
 

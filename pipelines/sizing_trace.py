@@ -23,7 +23,8 @@ from estimators.record import Record
 from estimators.shapes import ModelShape
 from estimators.workload import Setup, Workload
 from pipelines.sizing_request import StageRequest
-from pipelines.sizing_stage import Assumption, Resolved, StageSize, size_stage
+from pipelines.sizing_resolve import Assumption, Resolved
+from pipelines.sizing_stage import StageSize, size_stage
 
 TIMEOUT_SECONDS = 300
 TRACE_WORKER = "pipelines.training.trace_worker"

@@ -21,7 +21,7 @@ from estimators.hardware import hardware_from_name
 from estimators.memory import phase_bytes
 from estimators.models import find_config
 from pipelines.sizing import StageRequest, StageSize, size_stage, trace_stage
-from pipelines.sizing_stage import Resolved
+from pipelines.sizing_resolve import Resolved
 from pipelines.sizing_trace import FSDP_WORKER, run_worker, worker_request
 
 LLAMA = {

@@ -18,7 +18,7 @@ from estimators.hardware import hardware_from_name
 from estimators.memory import phase_bytes
 from estimators.models import find_config
 from pipelines.sizing import StageRequest, trace_stage
-from pipelines.sizing_stage import Resolved
+from pipelines.sizing_resolve import Resolved
 from pipelines.sizing_trace import run_worker, traceable, worker_request
 
 A100 = hardware_from_name("A100 80GB", 1)
