@@ -66,10 +66,15 @@ class Budget(Record):
     wall_hours: Hours | None = None
 
 
+def _number_as_text(value: Any) -> Any:
+    """YAML reads `gpu: 4090` as a number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 class HardwareAsked(Record):
     """Hardware to plan for where it is not the machine at hand."""
 
-    gpu: Text
+    gpu: Annotated[Text, BeforeValidator(_number_as_text)]
     """A GPU's name, such as H100."""
     count: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
     """GPUs on each node."""

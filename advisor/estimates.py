@@ -61,7 +61,7 @@ def wrapped(text: str, indent: str, further: str | None = None) -> list[str]:
 def _part(name: str, value: int, column: int, formula: str = "", indent: str = "  ") -> str:
     """One component, with its formula in bytes where there is room for it."""
     line = f"{indent}{name:<{column}} {value / GIB:>9.3f} GiB"
-    shown = re.sub(r"\d{5,}", lambda number: f"{int(number[0]):,}", formula).replace("*", "×")
+    shown = re.sub(r"(?<![\d.])\d{5,}", lambda number: f"{int(number[0]):,}", formula).replace("*", "×")
     if not re.search(r"[-+×/]", shown) or len(line) + len(shown) + 5 > WIDTH:
         return line
     return f"{line} = {shown} B"

@@ -28,6 +28,7 @@ from estimators.errors import BadInput  # noqa: E402
 from estimators.hardware import hardware_from_name  # noqa: E402
 from estimators.memory import phase_bytes, resident_bytes  # noqa: E402
 from estimators.models import find_config  # noqa: E402
+from estimators.slack import FUSED  # noqa: E402
 from pipelines.sizing import StageRequest  # noqa: E402
 from pipelines.sizing_resolve import Resolved  # noqa: E402
 from pipelines.sizing_trace import run_worker, traceable, worker_request  # noqa: E402
@@ -142,6 +143,12 @@ def fit(rows: list[dict[str, Any]]) -> str:
     )
 
 
+def step_loss(row: dict[str, Any]) -> float:
+    """Slack as a share of the loss where the optimizer's step is the peak, less that of the other parts."""
+    others = FUSED.resident * row["resident"] + FUSED.block * row["block"]
+    return float((row["reserved"] - row["allocated"] - others) / row["loss"])
+
+
 def main() -> None:
     """Trace, and fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -166,9 +173,11 @@ def main() -> None:
     rows = [json.loads(line) for line in options.file.read_text().splitlines()]
     for kind in ("FUSED", "FULL", "KEPT", "EAGER"):
         found = [row for row in rows if kind_of(row) == kind and not row["stepping"]]
-        print(
-            f"{kind}: {fit(found)}" if len(found) > len(PARTS) else f"{kind}: {len(found)} replays, too few"
-        )
+        few = f"{len(found)} replays, too few"
+        print(f"{kind}: {fit(found) if len(found) > len(PARTS) else few}")
+    stepping = [step_loss(row) for row in rows if row["stepping"]]
+    if stepping:
+        print(f"STEP_LOSS: {len(stepping)} replays, median {statistics.median(stepping):.2f}")
 
 
 if __name__ == "__main__":

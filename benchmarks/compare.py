@@ -100,7 +100,7 @@ def scores(ratios: Sequence[float]) -> dict[str, float]:
         "median ratio": statistics.median(ratios),
         "within 10 %": 100 * sum(abs(ratio - 1) <= 0.10 for ratio in ratios) / len(ratios),
         "under by > 5 %": 100 * sum(ratio < 0.95 for ratio in ratios) / len(ratios),
-        "worst under": 100 * (1 - min(ratios)),
+        "worst under": max(0.0, 100 * (1 - min(ratios))),
     }
 
 

@@ -98,9 +98,14 @@ def hardware_from_memory(name: str | None, free_bytes: int, count: int) -> Hardw
     """`count` GPUs with `free_bytes` of free memory each; `name` need not be a known one."""
     kind = guess_gpu(name) if name else None
     shown = kind.name if kind else name or f"GPU with {gib(free_bytes)}"
+    total = hardware_from_name(kind.name, 1).devices[0].total_bytes if kind else free_bytes
     devices = tuple(
         Device(
-            index=index, name=shown, uuid=f"planned-{index}", total_bytes=free_bytes, free_bytes=free_bytes
+            index=index,
+            name=shown,
+            uuid=f"planned-{index}",
+            total_bytes=max(total, free_bytes),
+            free_bytes=free_bytes,
         )
         for index in range(max(count, 1))
     )

@@ -111,11 +111,14 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
         name: formula(size) for parts_of in (rollout, sizes) for name, size in parts_of.items() if size >= 1
     }
     peak = sum(components.values())
-    tensors = sum(size for name, size in components.items() if name not in ("allocator slack", "context"))
-    share = slack.high - slack.likely
-    if slack.caching and phase != "rollout":
-        share = shares_of(setup).spread
-    spread = share * _pooled(parts) + sharding.ddp_bucket_bytes(shape, setup)
+    most = max(allocated.values())
+    outside = slack.workspace_bytes + slack.context_bytes
+    highest = max(
+        allocated[name] + cached[name] + _spread(name, slack, setup) * _pooled(sizes_of)
+        for name, sizes_of in phases.items()
+    )
+    high = outside + highest + sharding.ddp_bucket_bytes(shape, setup) + 0.25 * slack.context_bytes
+    least = most + slack.workspace_bytes + 0.5 * slack.context_bytes - _movable_bytes(parts, setup)
     return Memory(
         components=components,
         phase=phase,
@@ -125,12 +128,19 @@ def estimate(shape: ModelShape, workload: Workload, setup: Setup, slack: Slack, 
             for name, sizes in phases.items()
         },
         formulas=formulas,
-        allocated=round(max(allocated.values()) + slack.workspace_bytes),
+        allocated=round(most + slack.workspace_bytes),
         reserved=peak - components.get("context", 0),
         peak=peak,
-        low=min(peak, round(tensors + 0.5 * slack.context_bytes - _movable_bytes(parts, setup))),
-        high=peak + round(spread + 0.25 * slack.context_bytes),
+        low=min(peak, round(least)),
+        high=max(peak, round(high)),
     )
+
+
+def _spread(phase: str, slack: Slack, setup: Setup) -> float:
+    """How far the high end lies above likely, as a share of what the allocator holds in a phase."""
+    if slack.caching and phase != "rollout":
+        return shares_of(setup).spread
+    return slack.high - slack.likely
 
 
 def _movable_bytes(parts: dict[str, float], setup: Setup) -> float:

@@ -81,7 +81,9 @@ def explain(record: type[Record], error: ValidationError) -> str:
         else:
             shown = json.dumps(problem["input"], default=str)[:80]
             message = problem["msg"].removeprefix("Value error, ")
-            sentences.append(f'"{place}" is {shown}: {message[:1].lower()}{message[1:]}')
+            if message[1:2].islower():  # a sentence, not a name such as PPO
+                message = message[:1].lower() + message[1:]
+            sentences.append(f'"{place}" is {shown}: {message}')
     if len(problems) > 4:
         sentences.append(f"and {len(problems) - 4} more")
     return "; ".join(sentences)

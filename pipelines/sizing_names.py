@@ -248,6 +248,8 @@ def read_targets(value: object) -> str | tuple[str, ...]:
     strange = [name for name in modules if not re.fullmatch(r"\w+", name)]
     if strange:
         raise ValueError(f'"{strange[0]}" is no module\'s name, such as q_proj,v_proj or all-linear')
+    if "lm_head" in modules:
+        raise ValueError("names lm_head, which is not sized as a LoRA target; leave it out")
     if "all-linear" in groups or groups >= {"attention", "mlp"}:
         return "all-linear"
     if groups and not modules:

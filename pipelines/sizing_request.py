@@ -116,11 +116,11 @@ class StageRequest(Record):
     """Tokens of prompt and completion together."""
     max_prompt_length: int | None = Field(default=None, ge=0, le=TOKENS)
     max_completion_length: int | None = Field(default=None, ge=1, le=TOKENS)
-    mean_length: int | None = Field(default=None, ge=1)
+    mean_length: int | None = Field(default=None, ge=1, le=TOKENS)
     """Mean tokens of a training row with its padding: time follows the mean, memory the longest.
 
     A batch is padded to its longest row, so this is more than the mean of the rows."""
-    mean_completion_length: int | None = Field(default=None, ge=1)
+    mean_completion_length: int | None = Field(default=None, ge=1, le=TOKENS)
     """Mean tokens of a sampled completion with its padding: Hugging Face's generate samples until the longest
     of the batch has ended."""
     micro_batch: int = Field(default=1, ge=1, le=1_000_000)
@@ -149,11 +149,11 @@ class StageRequest(Record):
     gpu: str | None = None
     steps: int | None = Field(default=None, ge=1, le=1_000_000_000)
     gradient_accumulation: int = Field(default=1, ge=1, le=1_000_000)
-    steps_per_generation: int | None = Field(default=None, ge=1)
+    steps_per_generation: int | None = Field(default=None, ge=1, le=1_000_000)
     reference: Literal["auto", "none", "adapter-off", "copy", "precomputed"] = "auto"
     beta: float | None = Field(default=None, ge=0)
-    eval_completions: int = Field(default=0, ge=0)
-    eval_tokens: int = Field(default=0, ge=0)
+    eval_completions: int = Field(default=0, ge=0, le=1_000_000_000)
+    eval_tokens: int = Field(default=0, ge=0, le=TOKENS)
     eval_batch: int = Field(default=64, ge=1)
     """Completions that an evaluation samples at once."""
     dynamic_sampling_rate: float | None = Field(default=None, gt=0, le=1)
@@ -216,6 +216,8 @@ class StageRequest(Record):
         if value is None:
             return None
         count, name = split_count(value)
+        if count == 0:
+            raise ValueError("names no GPU: its number is 0")
         if count and info.data.get("num_gpus") not in (None, count):
             raise ValueError(f"says {count} GPUs, but num_gpus says {info.data['num_gpus']}")
         if info.data.get("gpu_memory_gib") is None:

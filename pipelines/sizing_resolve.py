@@ -58,6 +58,9 @@ def hardware_for(request: StageRequest, hardware: Hardware) -> Hardware:
     return hardware_from_name(request.gpu, request.num_gpus or 1)
 
 
+NEVER_LINEAR = ("gpt_oss", "granitemoe")
+"""Mixtures whose experts never were `nn.Linear`, so that bitsandbytes never packed them."""
+
 DEFAULTS: dict[str, str] = {
     "method": "not given",
     "tuning": "not given",
@@ -142,6 +145,10 @@ class Resolved:
         base = WORKLOADS[request.method]
         beta = request.beta if request.beta is not None else REFERENCE_BETA[request.method]
         reference = request.reference
+        if reference == "adapter-off" and request.tuning == "full":
+            raise BadInput("reference adapter-off needs an adapter; use copy or precomputed, or tuning lora")
+        if reference not in ("auto", "none") and base.reference == "none" and base.rollouts == "none":
+            raise BadInput(f"{request.method} compares with no reference; leave reference out")
         if reference == "auto":
             compares = beta > 0 and (base.reference != "none" or base.rollouts != "none")
             reference = "none" if not compares else "copy" if request.tuning == "full" else "adapter-off"
@@ -254,7 +261,7 @@ class Resolved:
             )
         experts_4bit = request.tuning == "qlora" and bool(request.experts_4bit)
         if request.tuning == "qlora" and request.experts_4bit is None and self.shape.groups["experts"]:
-            experts_4bit = loss.startswith("full-logits")
+            experts_4bit = loss.startswith("full-logits") and self.shape.model_type not in NEVER_LINEAR
             self.assume(
                 "experts",
                 "in 4 bits" if experts_4bit else "not in 4 bits",

@@ -8,7 +8,9 @@ from estimators.gpus import guess_gpu, price_of
 from estimators.hardware import Hardware
 from estimators.memory import Memory, estimate, trainable_params
 from estimators.record import Record
+from estimators.sharding import ddp_bucket_bytes
 from estimators.throughput import Seconds, Speed, stage_seconds
+from estimators.units import gib
 from pipelines.sizing_request import StageRequest
 from pipelines.sizing_resolve import Assumption, Resolved
 
@@ -49,8 +51,8 @@ class StageSize(Record):
     assumptions: tuple[Assumption, ...]
     device: str
     problem: str | None = None
-    """Why it cannot run even where its bytes would fit: vLLM's share is too small. Makes it
-    `does-not-fit`."""
+    """Why it cannot run even where its likely peak would fit: vLLM's share is too small, or DDP's buckets do
+    not fit. Makes it `does-not-fit`."""
 
 
 def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = None) -> StageSize:
@@ -64,7 +66,7 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
     available, total = resolved.available()
     shape, workload, setup = resolved.shape, resolved.workload, resolved.setup
     memory = estimate(shape, workload, setup, slack, total)
-    problem = resolved.vllm_shortage()
+    problem = resolved.vllm_shortage() or _bucket_shortage(resolved, memory, available)
     resolved.assume_sharding()
     seconds = stage_seconds(shape, workload, resolved.mean_setup(), resolved.schedule, speed)
     if resolved.on_gpu and resolved.num_gpus > len(resolved.hardware.devices):
@@ -95,6 +97,17 @@ def size_stage(request: StageRequest, hardware: Hardware, speed: Speed | None = 
         assumptions=tuple(resolved.assumptions),
         device=resolved.devices()[0].name if resolved.on_gpu else f"CPU, {hardware.cpu_cores} cores",
         problem=problem,
+    )
+
+
+def _bucket_shortage(resolved: Resolved, memory: Memory, available: int) -> str | None:
+    """What DistributedDataParallel always allocates and the likely peak leaves out, where it does not fit."""
+    buckets = ddp_bucket_bytes(resolved.shape, resolved.setup) if resolved.workload.trains else 0.0
+    if not buckets or memory.peak > available or memory.peak + buckets <= available:
+        return None
+    return (
+        f"the gradient buckets of several GPUs without sharding need {gib(buckets)} more, and "
+        f"{gib(available - memory.peak)} are left; shard (zero2, fsdp) or use one GPU"
     )
 
 

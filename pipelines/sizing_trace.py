@@ -67,6 +67,11 @@ def traceable(workload: Workload, setup: Setup) -> tuple[Workload, Setup, tuple[
     if setup.loss not in ("fused", "full-logits", "full-logits-kept"):
         left_out.append(f"loss {setup.loss}: traced with the fused loss")
         update["loss"] = "fused"
+    if setup.experts_4bit:
+        raise BadInput(
+            "experts in 4 bits cannot be traced: transformers 5 fuses them, and bitsandbytes packs nn.Linear "
+            "only; leave --trace out"
+        )
     if workload.rollouts != "none":
         left_out.append("rollouts: generation and vLLM's share come from the closed form")
     reference = "none" if workload.reference == "precomputed" else workload.reference

@@ -97,6 +97,8 @@ def estimate(
     hardware = read_hardware()
     if measure:
         _calibrate(request, hardware)
+    if fit and trace:
+        raise BadInput("--fit and --trace are two questions; fit first, then trace what it found")
     if fit:
         raise typer.Exit(_fit(request, hardware, as_json))
     from pipelines.sizing_stage import size_stage
