@@ -129,13 +129,14 @@ def _climb(
 
 
 def _prune(start: StageRequest, steps: list[Step], hardware: Hardware, wanted: str) -> list[Step]:
-    """`steps` without those that are not needed, the dearest tried first."""
+    """`steps` without those that are not needed, the dearest tried first; again until none is left, since one
+    may be needed only because of another."""
     kept = list(steps)
     for step in reversed(steps):
         fewer = [other for other in kept if other is not step]
         if _good(size_stage(_apply(start, fewer), hardware), wanted):
             kept = fewer
-    return kept
+    return kept if len(kept) == len(steps) else _prune(start, kept, hardware, wanted)
 
 
 def _result(
@@ -207,14 +208,20 @@ def savings(request: StageRequest, hardware: Hardware, keep: Sequence[str] = ())
 
 
 def shortfall(request: StageRequest, hardware: Hardware, keep: Sequence[str] = ()) -> list[str]:
-    """By how much a request does not fit, then the three cheapest changes with what each alone would save."""
+    """By how much a request does not fit, then the three cheapest changes with what each alone would save.
+
+    Where all that would help is among what the user set, those are named.
+    """
     size = size_stage(request, hardware)
     changes = savings(request, hardware, keep)[:3]
+    given = "" if changes or not keep else ", if they were not as given"
+    if given:
+        changes = savings(request, hardware)[:3]
     sentences = [f"{size.problem}."] if size.problem else []
     if size.headroom_bytes < 0:
         sentences.append(f"Short by {gib(-size.headroom_bytes)}.")
     if changes:
-        sentences.append("The cheapest changes, and what each alone would save:")
+        sentences.append(f"The cheapest changes, and what each alone would save{given}:")
     lines = [" ".join(sentences)]
     for change in changes:
         saves = gib(change.saves_bytes) if change.saves_bytes else "to start"

@@ -393,7 +393,8 @@ def test_batches_stay_whole_and_what_is_found_fits(values: dict[str, Any], gpus:
     allowed = touched.union(*(TOGETHER.get(what, set()) for what in touched))
     before = StageRequest(**values).model_dump()
     changed = {key for key, value in now.model_dump().items() if before[key] != value}
-    assert touched <= changed
+    # smaller micro-batches raise it and a later change may lower it to what it was
+    assert touched <= changed | {"steps_per_generation"}
     assert changed <= allowed
     for change in found.changes:
         assert change.gives_up
@@ -415,3 +416,11 @@ def test_a_named_gpu_is_as_good_as_one_that_is_here(values: dict[str, Any], gpus
         assert there.changes == elsewhere.changes
         assert there.request == elsewhere.request.model_copy(update={"gpu": None})
     assert savings(StageRequest(**values), here) == savings(StageRequest(**named), CPU)
+
+
+def test_what_was_set_is_named_where_nothing_else_would_help() -> None:
+    """Full tuning of 32B on a small card, with everything but the tuning at its least already."""
+    asked = request(model="Qwen/Qwen2.5-32B", max_length=64, optimizer="adamw_8bit", weights_dtype="bf16")
+    lines = shortfall(asked, hardware_from_name("T4", 1), keep=("tuning", "max_length", "weights_dtype"))
+    assert "if they were not as given" in lines[0]
+    assert any("tuning: full" in line for line in lines[1:])
