@@ -352,8 +352,9 @@ class Resolved:
             ("gradient_accumulation", given[1], accumulation),
         ):
             if was != is_:
-                held = f"{was} micro-batches of {request.micro_batch} on {self.num_gpus} GPUs"
-                self.assume(name, is_, f"{held} hold no whole groups of {request.num_generations}")
+                held = was * request.micro_batch * self.num_gpus
+                reason = f"{held} completions are no whole number of groups of {request.num_generations}"
+                self.assume(name, is_, reason)
         return per_generation, accumulation
 
     def _schedule(self) -> Schedule:
