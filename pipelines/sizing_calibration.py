@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +23,7 @@ from estimators.record import Record, validate, write_atomic
 from estimators.throughput import Speed, train_flops_per_token, width_factor
 from pipelines.sizing_request import StageRequest
 from pipelines.sizing_resolve import Resolved
+from pipelines.sizing_worker import ask_worker
 from pipelines.stages import STAGE_THREADS
 
 TIMEOUT_SECONDS = 900
@@ -220,25 +219,14 @@ def _fit(answer: dict[str, Any], resolved: Resolved, hardware: Hardware) -> Cali
 
 
 def _run_worker(request: dict[str, Any]) -> dict[str, Any]:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    for name, value in STAGE_THREADS.items():
-        environment.setdefault(name, value)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pipelines.training.calibrate_worker"],
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            env=environment,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise BadInput(
-            f"the calibration took more than {TIMEOUT_SECONDS} s; try a smaller micro-batch"
-        ) from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise BadInput(f"the calibration did not run: {last}")
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    """What the worker measured, with the threads that a stage has where the user's environment sets none."""
+    threads = {name: os.environ.get(name, value) for name, value in STAGE_THREADS.items()}
+    answer: dict[str, Any] = ask_worker(
+        "pipelines.training.calibrate_worker",
+        request,
+        {"TOKENIZERS_PARALLELISM": "false", **threads},
+        TIMEOUT_SECONDS,
+        "the calibration",
+        "try a smaller micro-batch",
+    )
     return answer

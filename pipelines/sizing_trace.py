@@ -7,10 +7,6 @@ asked, plus what the trace of the nearest thing that can be traced differs from 
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -25,6 +21,7 @@ from estimators.workload import Setup, Workload
 from pipelines.sizing_request import StageRequest
 from pipelines.sizing_resolve import Assumption, Resolved
 from pipelines.sizing_stage import StageSize, size_stage
+from pipelines.sizing_worker import ask_worker
 
 TIMEOUT_SECONDS = 300
 TRACE_WORKER = "pipelines.training.trace_worker"
@@ -126,28 +123,14 @@ def worker_request(
 
 def run_worker(requests: list[dict[str, Any]], module: str = TRACE_WORKER) -> list[dict[str, Any]]:
     """The worker's answers; BadInput where it cannot run at all."""
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-    }
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", module],
-            input=json.dumps(requests),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            env=environment,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise BadInput(f"the trace took more than {TIMEOUT_SECONDS} s; leave --trace out") from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise BadInput(f"the trace did not run: {last}")
-    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    answers: list[dict[str, Any]] = ask_worker(
+        module,
+        requests,
+        {"OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"},
+        TIMEOUT_SECONDS,
+        "the trace",
+        "leave --trace out",
+    )
     return answers
 
 
