@@ -11,8 +11,6 @@ for and drops them, which is the order `torch.cuda.max_memory_allocated` counts 
 
 from __future__ import annotations
 
-import json
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from pipelines.training.trace_worker import Tracker, build, materialise, optimizer_of, silence_kernels
+from pipelines.training.trace_worker import Tracker, answer_requests, build_both, materialise, optimizer_of
 
 
 class ShardTracker(Tracker):
@@ -101,15 +99,11 @@ def accelerator_of(mesh: Any, request: dict[str, Any]) -> Any:
     )
 
 
-def build_both(request: dict[str, Any]) -> tuple[Any, Any]:
+def build_with_head(request: dict[str, Any]) -> tuple[Any, Any]:
     """Policy and reference copy (or None) on the meta device, with the fused head where it is asked for."""
     from trl.trainer.utils import add_fused_lm_head
 
-    policy: Any = build(request)
-    reference: Any = None
-    if request["reference"] == "copy":
-        reference = build({**request, "tuning": "full", "gradient_checkpointing": False}).eval()
-        reference.requires_grad_(False)
+    policy, reference = build_both(request)
     if request["loss"] == "fused":
         add_fused_lm_head(policy.get_base_model() if request["tuning"] != "full" else policy)
         if reference is not None:
@@ -135,7 +129,7 @@ def _trace(request: dict[str, Any], mesh: Any) -> dict[str, Any]:
     from trl.models.utils import prepare_fsdp
 
     accelerator = accelerator_of(mesh, request)
-    model, reference = build_both(request)
+    model, reference = build_with_head(request)
     tracker = ShardTracker()
     tracker.watch_resizes()
     with FakeTensorMode(allow_non_fake_inputs=True), tracker:
@@ -189,27 +183,5 @@ def unit_names(model: Any) -> list[str]:
     return [name or "(root)" for name, module in model.named_modules() if isinstance(module, FSDPModule)]
 
 
-def main() -> None:
-    import logging
-    import os
-    import warnings
-
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
-    request = json.loads(sys.stdin.read())
-    requests = request if isinstance(request, list) else [request]
-    silence_kernels()
-    answers = []
-    for one in requests:
-        try:
-            answers.append(trace(one))
-        except Exception as error:
-            if os.environ.get("ADVISOR_DEBUG"):
-                raise
-            answers.append({"error": f"{type(error).__name__}: {str(error)[:400]}"})
-    print(json.dumps(answers if isinstance(request, list) else answers[0]))  # noqa: T201
-
-
 if __name__ == "__main__":
-    main()
+    answer_requests(trace)

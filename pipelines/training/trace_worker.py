@@ -23,7 +23,7 @@ import contextlib
 import json
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -52,9 +52,7 @@ class Tracker(TorchDispatchMode):
     def add(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key in self.seen:
-            return
-        if storage.nbytes() == 0:
+        if key in self.seen or storage.nbytes() == 0:
             return
         size = -(-storage.nbytes() // 512) * 512
         self.seen.add(key)
@@ -303,14 +301,19 @@ def optimizer_of(model: torch.nn.Module, request: dict[str, Any]) -> torch.optim
     return torch.optim.AdamW(trained, foreach=foreach, fused=not foreach)
 
 
-def trace(request: dict[str, Any]) -> dict[str, Any]:
-    """Peak allocated bytes of every phase of the second training step."""
-    model: Any = build(request)
-    copy = request["reference"] == "copy"
+def build_both(request: dict[str, Any]) -> tuple[Any, Any]:
+    """Policy and reference copy (or None) on the meta device."""
     reference: Any = None
-    if copy:
+    policy = build(request)
+    if request["reference"] == "copy":
         reference = build({**request, "tuning": "full", "gradient_checkpointing": False}).eval()
         reference.requires_grad_(False)
+    return policy, reference
+
+
+def trace(request: dict[str, Any]) -> dict[str, Any]:
+    """Peak allocated bytes of every phase of the second training step."""
+    model, reference = build_both(request)
     tracker = Tracker(request.get("capacity"))
     with FakeTensorMode(allow_non_fake_inputs=True), tracker:
         materialise(model)
@@ -351,8 +354,10 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def answer_requests(trace_one: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Prints the traces of the requests on stdin; one that cannot be traced is answered with its error."""
     import logging
+    import os
     import warnings
 
     warnings.filterwarnings("ignore")
@@ -364,11 +369,13 @@ def main() -> None:
     answers = []
     for one in requests:
         try:
-            answers.append(trace(one))
+            answers.append(trace_one(one))
         except Exception as error:
+            if os.environ.get("ADVISOR_DEBUG"):
+                raise
             answers.append({"error": f"{type(error).__name__}: {str(error)[:400]}"})
     print(json.dumps(answers if isinstance(request, list) else answers[0]))  # noqa: T201
 
 
 if __name__ == "__main__":
-    main()
+    answer_requests(trace)
