@@ -26,7 +26,8 @@ sys.path.insert(0, str(ROOT))
 from estimators.activations import block_peak_bytes, saved_bytes  # noqa: E402
 from estimators.errors import BadInput  # noqa: E402
 from estimators.hardware import hardware_from_name  # noqa: E402
-from estimators.memory import phase_bytes, resident_bytes  # noqa: E402
+from estimators.head import loss_bytes  # noqa: E402
+from estimators.memory import phase_bytes, resident_bytes, token_counts  # noqa: E402
 from estimators.models import find_config  # noqa: E402
 from estimators.slack import FUSED  # noqa: E402
 from pipelines.sizing import StageRequest  # noqa: E402
@@ -88,19 +89,18 @@ def replay(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for values in requests:
         resolved = Resolved(StageRequest.model_validate(values), GPU)
         workload, setup, _ = traceable(resolved.workload, resolved.setup)
-        config = find_config(values["model"])[0]
-        asked.append(worker_request(config, resolved.shape, workload, setup))
-        tokens = setup.micro_batch * workload.sequences_per_example * setup.length
-        phases = phase_bytes(resolved.shape, workload, setup)
+        config, shape = find_config(values["model"])[0], resolved.shape
+        asked.append(worker_request(config, shape, workload, setup))
+        tokens, scored = token_counts(workload, setup)
+        phases = phase_bytes(shape, workload, setup)
         again = setup.model_copy(update={"gradient_checkpointing": True})
-        shape = resolved.shape
         rows.append(
             {
                 "request": values,
                 "stepping": max(phases, key=lambda name: phases[name]) == "optimizer step",
                 "resident": resident_bytes(shape, workload, setup, 0),
                 "block": block_peak_bytes(shape, again, tokens, first=False),
-                "loss": loss_of(resolved, tokens),
+                "loss": max(loss_bytes(shape, setup, scored)),
                 "saved": saved_bytes(shape, setup, tokens),
             }
         )
@@ -110,15 +110,6 @@ def replay(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for row, answer in zip(rows, answers, strict=True)
         if "error" not in answer
     ]
-
-
-def loss_of(resolved: Resolved, tokens: int) -> float:
-    """Bytes of the loss, the larger of both directions."""
-    from estimators.head import loss_bytes
-
-    setup = resolved.setup
-    scored = tokens if resolved.workload.scores_prompt else tokens // setup.length * setup.completion_length
-    return max(loss_bytes(resolved.shape, setup, scored))
 
 
 def kind_of(row: dict[str, Any]) -> str:

@@ -142,16 +142,13 @@ def show_others(rows: Sequence[Measured], measured: Sequence[float], python: str
 def replayed(rows: Sequence[Measured], sizes: Sequence[StageSize]) -> list[float | None]:
     """Replayed ÷ published for rows that can be traced: what CUDA's allocator would hold, and for held out
     rows the context too, since they say what the process held."""
-    requests = []
-    for row in rows:
+    ratios: list[float | None] = []
+    for row, size in zip(rows, sizes, strict=True):
         request = StageRequest.model_validate(row.request)
         resolved = Resolved(request, hardware_from_name(request.gpu or "T4", 1))
         workload, setup, _ = traceable(resolved.workload, resolved.setup)
         config, capacity = find_config(request.model)[0], allocator_capacity(resolved)
-        requests.append(worker_request(config, resolved.shape, workload, setup, capacity))
-    ratios: list[float | None] = []
-    for row, size, start in zip(rows, sizes, range(len(rows)), strict=True):
-        answer = run_worker(requests[start : start + 1])[0]
+        answer = run_worker([worker_request(config, resolved.shape, workload, setup, capacity)])[0]
         if "error" in answer:
             ratios.append(None)
             continue

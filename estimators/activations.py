@@ -41,9 +41,8 @@ def dtypes(shape: ModelShape, setup: Setup) -> Dtypes:
     residual = 4 if setup.kbit_prepared else weights
     autocast = setup.autocast != "none"
     if autocast and setup.tuning == "qlora" and shape.norm == "layer":
-        residual = (
-            4  # the norm's fp32 result goes through Linear4bit, and so the sum with it is fp32 (traced)
-        )
+        # the norm's fp32 result goes through Linear4bit, and so the sum with it is fp32 (traced)
+        residual = 4
     compute = 2 if autocast else residual
     if setup.tuning == "qlora":
         compute = residual

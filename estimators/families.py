@@ -59,6 +59,10 @@ GEMMA2 = Family(
     sdpa=False, capped_scores=True, norms=4, tied_default=True, mlp_bias=False, head_dim_default=256
 )
 LAYER_NORM = {"norm": "layer", "qkv_bias": True, "out_bias": True, "mlp_bias": True}
+GPT2 = Family(
+    **LAYER_NORM, gated=False, fused_qkv="c_attn", out_name="c_proj", up_name="c_fc", down_name="c_proj",
+    positions=True, tied_default=True,
+)  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
     "llama": LLAMA,
@@ -110,14 +114,8 @@ FAMILIES: dict[str, Family] = {
         fused_qkv="query_key_value", out_name="dense", up_name="dense_h_to_4h", down_name="dense_4h_to_h",
         parallel=True,
     ),
-    "gpt2": Family(
-        **LAYER_NORM, gated=False, fused_qkv="c_attn", out_name="c_proj", up_name="c_fc", down_name="c_proj",
-        positions=True, tied_default=True,
-    ),
-    "gpt_bigcode": Family(
-        **LAYER_NORM, gated=False, fused_qkv="c_attn", out_name="c_proj", up_name="c_fc", down_name="c_proj",
-        positions=True, tied_default=True,
-    ),
+    "gpt2": GPT2,
+    "gpt_bigcode": GPT2,
 }  # fmt: skip
 
 DEFAULT_TRUE = {("gpt_neox", "attention_bias"), ("starcoder2", "use_bias"), ("qwen2_moe", "qkv_bias"),

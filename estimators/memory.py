@@ -12,12 +12,11 @@ from math import fsum
 
 from estimators import sharding
 from estimators.activations import block_peak_bytes, dtypes, saved_bytes
-from estimators.adapters import trainable_params as trainable_params  # other modules know it from here
+from estimators.adapters import trainable_params
 from estimators.head import final_norm_bytes, loss_bytes
 from estimators.optimizers import find_optimizer, state_bytes, step_bytes
 from estimators.shapes import ModelShape
-from estimators.slack import Slack as Slack  # other modules have it from here
-from estimators.slack import cached_bytes, shares_of
+from estimators.slack import Slack, cached_bytes, shares_of
 from estimators.terms import formula, term
 from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Dtype, Setup, Workload
@@ -176,7 +175,7 @@ def _cached(
     if not slack.caching or not workload.trains:
         return {name: slack.likely * term(_pooled(parts)) for name, parts in phases.items()}
     layers = sharding.computed_setup(setup)
-    tokens, scored = _tokens(workload, setup)
+    tokens, scored = token_counts(workload, setup)
     loss = loss_bytes(shape, layers, scored)
     resident = resident_bytes(shape, workload, setup, total_bytes)
     training, stepping = (
@@ -189,7 +188,7 @@ def _cached(
     return found
 
 
-def _tokens(workload: Workload, setup: Setup) -> tuple[float, float]:
+def token_counts(workload: Workload, setup: Setup) -> tuple[float, float]:
     """Tokens of a micro-batch, and those of them that reach the vocabulary."""
     sequences = term(setup.micro_batch) * workload.sequences_per_example
     return sequences * setup.length, sequences * (
@@ -233,7 +232,7 @@ def _joint_phases(
         base = _resident(shape, workload, setup, total_bytes)
         return {"rollout": {**base, **_rollout(shape, workload, setup)}}
     layers = sharding.computed_setup(setup)
-    tokens, scored = _tokens(workload, setup)
+    tokens, scored = token_counts(workload, setup)
     base = _resident(shape, workload, setup, total_bytes)
     gradients = _gradient_bytes(shape, setup)
     kept = _kept_gradients(shape, setup)

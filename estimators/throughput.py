@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from estimators.adapters import trainable_params
 from estimators.gpus import GPU
+from estimators.memory import trainable_dtype
 from estimators.shapes import ModelShape
 from estimators.units import BYTES_PER_ELEMENT
 from estimators.workload import Setup, Workload
@@ -209,8 +211,6 @@ def stage_seconds(
 
 def _step_seconds(shape: ModelShape, setup: Setup, speed: Speed) -> float:
     """The optimizer's pass over the weights, and gradients over the links between GPUs (assumed 100 GB/s)."""
-    from estimators.memory import trainable_dtype, trainable_params
-
     trained = trainable_params(shape, setup)
     dtype = BYTES_PER_ELEMENT[trainable_dtype(setup)]
     shards = setup.num_gpus if setup.sharding != "none" else 1

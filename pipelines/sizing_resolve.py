@@ -14,12 +14,12 @@ from estimators.engine import engine_bytes
 from estimators.errors import BadInput
 from estimators.gpus import GPU, find_gpu, guess_gpu
 from estimators.hardware import Device, Hardware, hardware_from_memory, hardware_from_name
-from estimators.memory import Slack
 from estimators.models import BNB_4BIT, find_shape, stored_quantisation
 from estimators.optimizers import find_optimizer
 from estimators.record import Record
 from estimators.shapes import ModelShape
 from estimators.sharding import REDUCE_BUCKET, ddp_bucket_bytes
+from estimators.slack import Slack
 from estimators.terms import term
 from estimators.throughput import Schedule, Speed, cpu_speed, gpu_speed
 from estimators.units import GIB, MIB, gib

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from estimators.adapters import trainable_params
 from estimators.gpus import guess_gpu, price_of
 from estimators.hardware import Hardware
-from estimators.memory import Memory, estimate, trainable_params
+from estimators.memory import Memory, estimate
 from estimators.record import Record
 from estimators.sharding import ddp_bucket_bytes
 from estimators.throughput import Seconds, Speed, stage_seconds

@@ -37,6 +37,15 @@ class Block:
     after: Block | None = None
 
 
+def _joined(left: Block, right: Block) -> Block:
+    """`left` grown by the neighbour to its right."""
+    left.size += right.size
+    left.after = right.after
+    if right.after is not None:
+        right.after.before = left
+    return left
+
+
 @dataclass
 class Pool:
     """Free blocks in order of size, then address."""
@@ -98,17 +107,10 @@ class CachingAllocator:
         after, before = block.after, block.before
         if after is not None and not after.used:
             pool.remove(after)
-            block.size += after.size
-            block.after = after.after
-            if after.after is not None:
-                after.after.before = block
+            block = _joined(block, after)
         if before is not None and not before.used:
             pool.remove(before)
-            before.size += block.size
-            before.after = block.after
-            if block.after is not None:
-                block.after.before = before
-            block = before
+            block = _joined(before, block)
         pool.insert(block)
 
     def _pool(self, size: int) -> Pool:
