@@ -178,9 +178,7 @@ def _cached(
     tokens, scored = token_counts(workload, setup)
     loss = loss_bytes(shape, layers, scored)
     resident = resident_bytes(shape, workload, setup, total_bytes)
-    training, stepping = (
-        cached_bytes(shape, layers, tokens, loss, resident, stepping) for stepping in (False, True)
-    )
+    training, stepping = cached_bytes(shape, layers, tokens, loss, resident)
     found = dict.fromkeys(phases, training)
     found["optimizer step"] = stepping
     if "rollout" in phases:

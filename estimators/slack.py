@@ -69,14 +69,14 @@ def shares_of(setup: Setup) -> Shares:
 
 
 def cached_bytes(
-    shape: ModelShape, setup: Setup, tokens: float, loss: LossBytes, resident: float, stepping: bool
-) -> float:
-    """What the allocator likely holds beyond a training step's peak.
+    shape: ModelShape, setup: Setup, tokens: float, loss: LossBytes, resident: float
+) -> tuple[float, float]:
+    """What the allocator likely holds beyond a step's tensors: where forward or backward is the peak, and
+    where the optimizer's step is.
 
     Args:
         tokens: of the micro-batch.
         resident: bytes of weights, gradients, optimizer states and all else that a step does not free.
-        stepping: whether the optimizer's step is the peak.
     """
     shares = shares_of(setup)
     again = setup.model_copy(update={"gradient_checkpointing": True})
@@ -84,11 +84,10 @@ def cached_bytes(
     if setup.experts_4bit:
         # experts that are matrices of their own run one after the other, each on its share of the tokens
         block *= max(b.experts_per_token / b.num_experts if b.num_experts else 1.0 for b in shape.blocks)
-    of_loss = max(shares.loss, STEP_LOSS) if stepping else shares.loss
-    saved = saved_bytes(shape, setup, tokens)
-    return (
+    others = (
         shares.resident * term(resident)
         + shares.block * term(block)
-        + of_loss * term(max(loss))
-        + shares.saved * term(saved)
+        + shares.saved * term(saved_bytes(shape, setup, tokens))
     )
+    of_loss = term(max(loss))
+    return others + shares.loss * of_loss, others + max(shares.loss, STEP_LOSS) * of_loss
