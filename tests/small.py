@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parent.parent
 
 SMALL = {
@@ -39,6 +41,31 @@ def any_digit(completions, answer, **kwargs):
     return [1.0 if any(c.isdigit() for c in text[:2]) else 0.0 for text in completions]
 """
 """A reward that random weights earn now and then, so that groups have signal."""
+
+
+def write_answers(folder: Path, gpu: str, **changes: object) -> Path:
+    """answers.yaml of SFT → DAPO on sums, with its data beside it; a change to None leaves a key out."""
+    (folder / "demos.jsonl").write_text(
+        "".join(f'{{"prompt": "What is {i}+1?", "completion": "{i + 1}"}}\n' for i in range(40))
+    )
+    (folder / "prompts.jsonl").write_text(
+        "".join(f'{{"prompt": "What is {i}+2?", "answer": "{i + 2}"}}\n' for i in range(60))
+    )
+    given = {
+        "verifiable": "yes",
+        "preference_pairs": "no",
+        "long_cot": "no",
+        "limited_compute": "no",
+        "base_capable": "no",
+        "large_scale": "no",
+        "task": "math",
+        "data": {"demonstrations": "demos.jsonl", "prompts": "prompts.jsonl"},
+        "hardware": {"gpu": gpu, "count": 1},
+        **changes,
+    }
+    path = folder / "answers.yaml"
+    path.write_text(yaml.safe_dump({key: value for key, value in given.items() if value is not None}))
+    return path
 
 
 def small_settings(methods: tuple[str, ...]) -> list[str]:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pipelines.plan import read_plan
 from pipelines.stages import read_stage
-from tests.small import run_advisor
+from tests.small import run_advisor, write_answers
 
 Plan = Callable[..., subprocess.CompletedProcess[str]]
 SAVING = re.compile(r"^ +(\d[\d.]*) GiB  (\w+): \S+ → \S+$", re.MULTILINE)
@@ -21,28 +20,9 @@ SAVING = re.compile(r"^ +(\d[\d.]*) GiB  (\w+): \S+ → \S+$", re.MULTILINE)
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     """`advisor plan` of SFT → DAPO of a 7B model on an RTX 3070 of 8 GiB, full tuning asked for."""
-    (tmp_path / "demos.jsonl").write_text(
-        "".join(f'{{"prompt": "What is {i}+1?", "completion": "{i + 1}"}}\n' for i in range(40))
-    )
-    (tmp_path / "prompts.jsonl").write_text(
-        "".join(f'{{"prompt": "What is {i}+2?", "answer": "{i + 2}"}}\n' for i in range(60))
-    )
 
     def run(*options: str, code: int = 0, **changes: object) -> subprocess.CompletedProcess[str]:
-        given = {
-            "verifiable": "yes",
-            "preference_pairs": "no",
-            "long_cot": "no",
-            "limited_compute": "no",
-            "base_capable": "no",
-            "large_scale": "no",
-            "task": "math",
-            "model": "Qwen/Qwen2.5-7B",
-            "data": {"demonstrations": "demos.jsonl", "prompts": "prompts.jsonl"},
-            "hardware": {"gpu": "RTX 3070", "count": 1},
-            **changes,
-        }
-        (tmp_path / "answers.yaml").write_text(yaml.safe_dump(given))
+        write_answers(tmp_path, "RTX 3070", **{"model": "Qwen/Qwen2.5-7B", **changes})
         done = run_advisor(tmp_path, "plan", "answers.yaml", "-o", "run", *options, check=code)
         assert isinstance(done, subprocess.CompletedProcess)
         return done

@@ -10,33 +10,12 @@ from pipelines import stages
 from pipelines.plan import read_plan, render
 from pipelines.prepare import as_chat, has_chat_template
 from pipelines.stages import stage_identity
-from tests.small import plan_small, run_advisor, small_settings
+from tests.small import plan_small, run_advisor, small_settings, write_answers
 
 
 def answers(folder, **changes):
     """answers.yaml for the tiny task, with changes; a value of None leaves the key out."""
-    (folder / "demos.jsonl").write_text(
-        "".join(f'{{"prompt": "What is {i}+1?", "completion": "{i + 1}"}}\n' for i in range(40))
-    )
-    (folder / "prompts.jsonl").write_text(
-        "".join(f'{{"prompt": "What is {i}+2?", "answer": "{i + 2}"}}\n' for i in range(60))
-    )
-    given = {
-        "verifiable": "yes",
-        "preference_pairs": "no",
-        "long_cot": "no",
-        "limited_compute": "no",
-        "base_capable": "no",
-        "large_scale": "no",
-        "task": "math",
-        "model": "Qwen/Qwen3-8B",
-        "data": {"demonstrations": "demos.jsonl", "prompts": "prompts.jsonl"},
-        "hardware": {"gpu": "H100 80GB", "count": 1},
-        **changes,
-    }
-    path = folder / "answers.yaml"
-    path.write_text(yaml.safe_dump({k: v for k, v in given.items() if v is not None}))
-    return path
+    return write_answers(folder, "H100 80GB", **{"model": "Qwen/Qwen3-8B", **changes})
 
 
 def test_a_plan_for_a_named_gpu_is_sized_written_and_read_back(tmp_path):
